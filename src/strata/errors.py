@@ -1,0 +1,33 @@
+"""The errors Strata raises on purpose.
+
+Every one says what is wrong, what was expected, and where possible what to do. Anything else that escapes the
+library is a bug. The command line prints these without a traceback.
+"""
+
+
+class StrataError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class FormatError(StrataError):
+    """A quantised block type is unknown, or bytes do not fit its layout."""
+
+
+class GgufError(StrataError):
+    """A GGUF file or set of shards cannot be read or written."""
+
+
+class ModelError(StrataError):
+    """A file is a valid GGUF but not a complete, consistent model of a supported architecture."""
+
+
+class TextError(StrataError):
+    """A tokenizer, chat template or message cannot be used."""
+
+
+class RequestError(StrataError):
+    """A generation request is impossible: bad sampling values, prompt too long, unknown option."""
+
+
+class ConfigError(StrataError):
+    """A setting is unknown or has a value that cannot be used."""
