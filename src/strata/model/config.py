@@ -73,7 +73,6 @@ class Ple:
     width: int  # numbers per table row
     conv: int  # taps; dilation is n
     eos: int  # token that cuts the hash context
-    image: int | None  # token hashed for image placeholders; None: treated as itself
     multipliers: tuple[int, ...]  # n entries, up to 63 bits
     offsets: tuple[int, ...]  # (n-1) * heads entries
     sizes: tuple[int, ...]  # as offsets
