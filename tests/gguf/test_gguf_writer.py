@@ -144,6 +144,13 @@ def test_a_placement_must_name_each_tensor_once(tmp_path, shards, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_layouts_of_one_id(tmp_path):
+    tensors = [TensorData(name, (1, 128), by_name(name), np.zeros(36 if name == "Q2_0" else 34, np.uint8))
+               for name in ("Q2_0", "Q2_0_128")]  # fmt: skip
+    with pytest.raises(GgufError, match="Q2_0 and Q2_0_128 share type id 42"):
+        write_model(tmp_path / "model.gguf", {}, tensors)
+
+
 def test_duplicate_tensors_and_empty_keys(tmp_path):
     with pytest.raises(GgufError, match="'a' is given 2 times"):
         write_model(tmp_path / "model.gguf", {}, [vector(), vector()])
