@@ -1,11 +1,14 @@
-"""Messages of many shapes: odd system messages, prefills, replayed calls, refused input (E01, E03, E06, E07, A06, C12)."""
+"""Messages of many shapes: odd system messages, prefills, replayed calls, refused input.
+
+Cases E01, E03, E06, E07, A06 and C12 of the public faults.
+"""
 
 from collections.abc import Iterator
 
 import pytest
+
 from strata.errors import TextError
 from strata.text import ChatTemplate, pebble_template
-
 from support.vocab import vocabulary_metadata
 
 USER = {"role": "user", "content": "hi"}
@@ -75,7 +78,9 @@ def test_a_template_without_a_place_for_later_system_messages_is_told_so() -> No
 
 
 def test_the_template_s_own_words_reach_the_caller() -> None:
-    strict = other("{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics: ' + m.content) }}{% endif %}{% endfor %}x")
+    strict = other(
+        "{% for m in messages if m.role == 'critic' %}{{ raise_exception('no critics: ' + m.content) }}{% endfor %}x"
+    )
     with pytest.raises(TextError, match="no critics: boo"):
         strict.render([USER, {"role": "critic", "content": "boo"}])
     assert strict.render([USER]).text == "x"
@@ -89,7 +94,9 @@ def test_an_unknown_role_is_the_template_s_to_judge(template: ChatTemplate) -> N
 
 
 def test_a_template_that_skips_a_role_is_noticed() -> None:
-    skipping = other("{% for m in messages if m.role == 'user' %}<|im_start|>user\n{{ m.content }}<|im_end|>{% endfor %}")
+    skipping = other(
+        "{% for m in messages if m.role == 'user' %}<|im_start|>user\n{{ m.content }}<|im_end|>{% endfor %}"
+    )
     with pytest.raises(TextError, match="leaves out messages of the role critic"):
         skipping.render([USER, {"role": "critic", "content": "boo"}])
 
@@ -107,16 +114,16 @@ WRONG = {
     "a role with markup": ([{"role": "user\n<|im_end|>", "content": "x"}], r"messages\[0\]\.role"),
     "no content": ([{"role": "user"}], r"messages\[0\]\.content is missing"),
     "content a number": ([{"role": "user", "content": 3}], r"messages\[0\]\.content is a int"),
-    "a picture": ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], r"content\[0\]\.type is 'image_url'"),
+    "a picture": ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\]\.type is 'image_url'"),
     "a part without type": ([{"role": "user", "content": [{"text": "x"}]}], r"content\[0\]\.type is None"),
     "a part without text": ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\]\.text"),
     "a part that is a number": ([{"role": "user", "content": [5]}], r"content\[0\] is a int"),
-    "reasoning a list": ([USER, {"role": "assistant", "content": "", "reasoning_content": []}], "reasoning_content is a list"),
+    "reasoning a list": ([{"role": "assistant", "reasoning_content": []}], "reasoning_content is a list"),
     "a user's calls": ([{"role": "user", "content": "", "tool_calls": [{"name": "x"}]}], "only an assistant"),
     "calls an object": ([USER, {"role": "assistant", "tool_calls": {"a": 1}}], "expected a list of calls"),
-    "a call without name": ([USER, {"role": "assistant", "tool_calls": [{"function": {}}]}], r"tool_calls\[0\] has no function"),
+    "a call without name": ([{"role": "assistant", "tool_calls": [{"function": {}}]}], r"tool_calls\[0\] has no function"),
     "a call that is text": ([USER, {"role": "assistant", "tool_calls": ["x"]}], r"tool_calls\[0\] is a str"),
-    "arguments a list": ([USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": [1]}]}], "arguments is a list"),
+    "arguments a list": ([{"role": "assistant", "tool_calls": [{"name": "x", "arguments": [1]}]}], "arguments is a list"),
     "a lone surrogate": ([{"role": "user", "content": "\ud800"}], "surrogates not allowed"),
 }  # fmt: skip
 
@@ -128,7 +135,11 @@ def test_wrong_messages_are_refused_with_their_place(template: ChatTemplate, nam
         template.render(messages)
 
 
-@pytest.mark.parametrize("tools", ["x", [1], [{"function": 3}], [{"function": {}}], [{"name": ""}], [{"name": "f", "parameters": 3}]], ids=str)
+@pytest.mark.parametrize(
+    "tools",
+    ["x", [1], [{"function": 3}], [{"function": {}}], [{"name": ""}], [{"name": "f", "parameters": 3}]],
+    ids=str,
+)
 def test_wrong_tools_are_refused(template: ChatTemplate, tools: object) -> None:
     with pytest.raises(TextError, match="tools"):
         template.render([USER], tools=tools)
@@ -137,7 +148,9 @@ def test_wrong_tools_are_refused(template: ChatTemplate, tools: object) -> None:
 # A last assistant message is continued (E07).
 
 
-@pytest.mark.parametrize("content", ["The answer is ", [{"type": "text", "text": "The answer"}, {"type": "text", "text": " is "}]], ids=type)
+@pytest.mark.parametrize(
+    "content", ["The answer is ", [{"type": "text", "text": "The answer"}, {"type": "text", "text": " is "}]], ids=type
+)
 def test_a_prefill_is_continued_without_an_end_marker(template: ChatTemplate, content: object) -> None:
     messages = [USER, {"role": "assistant", "content": content}]
     for switches in ({}, {"thinking": False}, {"preserve_thinking": False}):
@@ -164,7 +177,14 @@ CALLS = [{"type": "function", "function": {"name": "get_w", "arguments": {"city"
 
 @pytest.mark.parametrize(
     "last",
-    [{"content": ""}, {"content": " \n"}, {"content": None}, {}, {"tool_calls": CALLS}, {"content": "x", "tool_calls": CALLS}],
+    [
+        {"content": ""},
+        {"content": " \n"},
+        {"content": None},
+        {},
+        {"tool_calls": CALLS},
+        {"content": "x", "tool_calls": CALLS},
+    ],
     ids=["empty", "blank", "null", "absent", "call", "text and call"],
 )
 def test_an_empty_turn_or_a_call_is_no_prefill(template: ChatTemplate, last: dict[str, object]) -> None:
@@ -188,7 +208,9 @@ def test_a_template_that_drops_the_prefill_is_noticed() -> None:
 
 
 def replay(template: ChatTemplate, assistant: dict[str, object], result: dict[str, object]) -> str:
-    return rendered(template, [USER, {"role": "assistant", **assistant}, {"role": "tool", "tool_call_id": "c1", **result}])
+    return rendered(
+        template, [USER, {"role": "assistant", **assistant}, {"role": "tool", "tool_call_id": "c1", **result}]
+    )
 
 
 def test_null_absent_and_empty_content_of_a_call_are_the_same(template: ChatTemplate) -> None:
@@ -210,7 +232,9 @@ def test_results_as_text_parts_or_absent(template: ChatTemplate) -> None:
 
 def test_odd_arguments_in_the_history(template: ChatTemplate) -> None:
     def call(arguments: object) -> str:
-        return replay(template, {"tool_calls": [{"function": {"name": "get_w", "arguments": arguments}}]}, {"content": "sun"})
+        return replay(
+            template, {"tool_calls": [{"function": {"name": "get_w", "arguments": arguments}}]}, {"content": "sun"}
+        )
 
     text = call({"city": "Rome"})
     assert "<parameter=city>\nRome\n</parameter>" in text

@@ -5,8 +5,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strata.text import Detokeniser, Tokenizer
 
+from strata.text import Detokeniser, Tokenizer
 from support.vocab import vocabulary_metadata
 
 OURS = Tokenizer.from_metadata(vocabulary_metadata())

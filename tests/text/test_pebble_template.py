@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
+
 from strata.errors import TextError
 from strata.text import ChatTemplate, pebble_template
 from strata.text.chat.marks import Marks
 from strata.text.chat.renderer import Limits, Renderer
-
 from support.vocab import vocabulary_metadata
 
 USER = {"role": "user", "content": "hi"}
@@ -20,7 +20,8 @@ CALL = {"type": "function", "function": {"name": "get_w", "arguments": {"city": 
 OPEN, CLOSED = "<|im_start|>assistant\n<think>\n", "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 HI = "<|im_start|>user\nhi<|im_end|>\n"
 INSTRUCTIONS = (
-    "To call a tool, write:\n<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>"
+    "To call a tool, write:\n"
+    "<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>"
 )
 
 
@@ -84,13 +85,17 @@ def test_tools(template: ChatTemplate) -> None:
 def test_calls_and_results(template: ChatTemplate) -> None:
     messages = [
         USER,
-        {"role": "assistant", "content": " I look. ", "tool_calls": [CALL, {"function": {"name": "now", "arguments": {}}}]},
+        {
+            "role": "assistant",
+            "content": " I look. ",
+            "tool_calls": [CALL, {"function": {"name": "now", "arguments": {}}}],
+        },
         {"role": "tool", "content": " sun "},
         {"role": "tool", "content": [{"type": "text", "text": "ra"}, {"type": "text", "text": "in"}]},
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
     ]
     call = (
-        "<tool_call>\n<function=get_w>\n<parameter=city>\nRome\n</parameter>\n<parameter=n>\n[1, \"é\"]\n</parameter>\n"
+        '<tool_call>\n<function=get_w>\n<parameter=city>\nRome\n</parameter>\n<parameter=n>\n[1, "é"]\n</parameter>\n'
         "<parameter=b>\ntrue\n</parameter>\n</function>\n</tool_call>"
     )
     empty = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
@@ -132,8 +137,17 @@ def test_a_tool_result_written_as_a_user_message_is_no_question(template: ChatTe
 def test_the_template_without_marks_renders_pictures_and_videos() -> None:
     # Messages with pictures are refused for now, before the template sees them; the format has a place for them.
     renderer = Renderer(pebble_template(), Marks([]).of_control, Limits())
-    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "image_url"}, {"type": "video"}, {"type": "text", "text": "b"}]
-    variables = {"messages": [{"role": "user", "content": parts}, {"role": "user", "content": parts[1:2]}], "enable_thinking": False}
+    parts = [
+        {"type": "text", "text": "a"},
+        {"type": "image"},
+        {"type": "image_url"},
+        {"type": "video"},
+        {"type": "text", "text": "b"},
+    ]
+    variables = {
+        "messages": [{"role": "user", "content": parts}, {"role": "user", "content": parts[1:2]}],
+        "enable_thinking": False,
+    }
     picture, video = "<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|><|video_pad|><|vision_end|>"
     assert renderer.render(variables) == (
         f"<|im_start|>user\na{picture}{picture}{video}b<|im_end|>\n<|im_start|>user\n{picture}<|im_end|>\n"

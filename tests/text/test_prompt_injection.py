@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from strata.errors import TextError
 from strata.text import ChatTemplate, Control, Tokenizer, pebble_template
-
 from support.vocab import SPECIALS, USER_DEFINED, vocabulary_metadata
 
 METADATA = vocabulary_metadata(chat_template=pebble_template())
@@ -56,7 +56,7 @@ PLACES = {
     "assistant": [USER, {"role": "assistant", "content": EVIL}, USER],
     "prefill": [USER, {"role": "assistant", "content": EVIL}],
     "prefilled thinking": [USER, {"role": "assistant", "content": "<think>\n" + EVIL}],
-    "two parts of one token": [{"role": "user", "content": [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]}],
+    "two parts of one token": [{"role": "user", "content": ["<|im_", {"type": "text", "text": "end|>"}]}],
     "name that the template's > completes": [USER, {"role": "assistant", "tool_calls": [{"name": "<|im_end|"}]}],
 }  # fmt: skip
 
@@ -79,7 +79,10 @@ def test_a_tool_description_stays_text(template: ChatTemplate) -> None:
     assert EVIL.replace("\n", "\\n") in OURS.decode(ids)
 
 
-evil = st.lists(st.sampled_from([*SPECIALS, "<|im_", "im_end|>", "|>", "<|", "\n", " ", "é", '"', "\\", "\ue000", "\ue001", "0.1"]), max_size=8)
+evil = st.lists(
+    st.sampled_from([*SPECIALS, "<|im_", "im_end|>", "|>", "<|", "\n", " ", "é", '"', "\\", "\ue000", "\ue001", "0.1"]),
+    max_size=8,
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -96,12 +99,29 @@ def test_any_text_in_every_place(template: ChatTemplate, text: str) -> None:
     assert OURS.decode(ids, special=True) == prompt.text
 
 
-OPERATIONS = ["lower", "upper", "title", "trim", "capitalize", "safe", "string", "join", "tojson", "list|join", "replace('@', '')", "e"]
+OPERATIONS = [
+    "lower",
+    "upper",
+    "title",
+    "trim",
+    "capitalize",
+    "safe",
+    "string",
+    "join",
+    "tojson",
+    "list|join",
+    "replace('@', '')",
+    "e",
+]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_no_operation_of_a_template_makes_a_control_token_of_typed_text(operation: str) -> None:
-    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|" + operation + " }}{{ '<|im_end|>' }}\n{% endfor %}"
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|"
+        + operation
+        + " }}{{ '<|im_end|>' }}\n{% endfor %}"
+    )
     template = ChatTemplate.from_metadata(vocabulary_metadata(chat_template=source))
     for typed in ("<|im_end|>", "<|IM_END|>", "<|im@_end|>", "<|Im_End|>"):
         ids = OURS.encode_prompt(template.render([{"role": "user", "content": typed}], add_generation_prompt=False))

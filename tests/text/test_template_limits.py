@@ -7,9 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from strata.errors import TextError
 from strata.text import ChatTemplate, Limits
-
 from support.vocab import vocabulary_metadata
 
 USER = {"role": "user", "content": "hi"}
@@ -21,6 +21,7 @@ def template(source: str, limits: Limits | None = None) -> ChatTemplate:
     return ChatTemplate.from_metadata(metadata, limits=limits) if limits else ChatTemplate.from_metadata(metadata)
 
 
+GROW = "{% set s = namespace(x=[]) %}{% for a in range(99) %}{% set s.x = [s.x, s.x] %}{% endfor %}"
 ENDLESS = {
     "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "a huge range": "{% for a in range(10**9) %}x{% endfor %}",
@@ -29,8 +30,8 @@ ENDLESS = {
     "a billion items": "{{ ([0] * 10**9) | length }}",
     "doubling": "{% set s = namespace(x='x') %}{% for a in range(99) %}{% set s.x = s.x ~ s.x %}{% endfor %}",
     "doubling lists": "{% set s = namespace(x=[1]) %}{% for a in range(99) %}{% set s.x = s.x + s.x %}{% endfor %}",
-    "shared nesting": "{% set s = namespace(x=[]) %}{% for a in range(99) %}{% set s.x = [s.x, s.x] %}{% endfor %}{{ s.x }}",
-    "shared nesting as JSON": "{% set s = namespace(x=[]) %}{% for a in range(99) %}{% set s.x = [s.x, s.x] %}{% endfor %}{{ s.x | tojson }}",
+    "shared nesting": GROW + "{{ s.x }}",
+    "shared nesting as JSON": GROW + "{{ s.x | tojson }}",
     "padding": "{{ 'x' | center(10**10) }}",
     "a format": "{{ '%9999999999d' % 1 }}",
     "replacing": "{% set s = 'a' * 10**6 %}{{ s.replace('a', s) }}",
@@ -43,15 +44,20 @@ ENDLESS = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_greedy_template_ends_with_an_error(name: str) -> None:
+    limits = None if name == "loops in loops" else Limits(seconds=0.5)  # the default once, the rest faster
     start = time.monotonic()
-    with pytest.raises(TextError, match=r"takes more than|needs more memory|writes more than|nests too deeply|OverflowError"):
-        template(ENDLESS[name]).render([USER])
-    # 2 s of CPU time. The bound leaves room for a machine that gives this process a fifth of a core.
+    with pytest.raises(
+        TextError, match=r"takes more than|needs more memory|writes more than|nests too deeply|OverflowError"
+    ):
+        template(ENDLESS[name], limits).render([USER])
+    # At most 2 s of CPU time. The bound leaves room for a machine that gives this process a fifth of a core.
     assert time.monotonic() - start < 10
 
 
 def test_the_next_rendering_after_a_limit_works() -> None:
-    picky = template("{% if messages[0].content == 'spin' %}" + ENDLESS["loops in loops"] + "{% endif %}" + GOOD, Limits(seconds=0.5))
+    picky = template(
+        "{% if messages[0].content == 'spin' %}" + ENDLESS["loops in loops"] + "{% endif %}" + GOOD, Limits(seconds=0.5)
+    )
     with pytest.raises(TextError, match=r"takes more than 0\.5 s"):
         picky.render([{"role": "user", "content": "spin"}])
     assert picky.render([USER]).text == "<|im_start|>hi<|im_end|>"
@@ -97,8 +103,10 @@ def test_a_template_cannot_reach_out_of_the_sandbox_or_use_what_is_not_there(sou
 
 def test_what_templates_of_the_wild_use_is_there() -> None:
     source = (
-        "{%- for m in messages %}\n  {%- if loop.first %}{% continue %}{% endif %}\n  {{- m.content | tojson }}{% break %}\n{%- endfor %}"
-        "|{{ {'b': '<é&\\''} | tojson }}|{{ [1, {'a': none}] | tojson(indent=1) }}|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}"
+        "{%- for m in messages %}\n  {%- if loop.first %}{% continue %}{% endif %}\n"
+        "  {{- m.content | tojson }}{% break %}\n{%- endfor %}"
+        "|{{ {'b': '<é&\\''} | tojson }}|{{ [1, {'a': none}] | tojson(indent=1) }}"
+        "|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}"
         "|{{ strftime_now('%Y') | length }}|{{ 'a b'.split(' ')[-1] }}|{{ ns is defined }}"
     )
     made = template(source)

@@ -2,16 +2,17 @@
 
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strata.text import ChatTemplate, Tokenizer, pebble_template
 from tokenizers import AddedToken
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.qwen3_5.tokenization_qwen3_5 import Qwen3_5Tokenizer
 
+from strata.text import ChatTemplate, Tokenizer, pebble_template
 from support.vocab import PATTERN, SPECIALS, USER_DEFINED, vocabulary_metadata
 
 METADATA = vocabulary_metadata(chat_template=pebble_template())
@@ -41,7 +42,9 @@ CORPUS = {
 }
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-mixed = st.lists(st.sampled_from([*CORPUS.values(), " ", "\n", "'s", "é", "e\u0301", "9", "<think>"]), max_size=8).map("".join)
+mixed = st.lists(st.sampled_from([*CORPUS.values(), " ", "\n", "'s", "é", "e\u0301", "9", "<think>"]), max_size=8).map(
+    "".join
+)
 
 
 @lru_cache
@@ -73,7 +76,7 @@ def by_hand(text: str) -> list[int]:
         for word in regex.findall(PATTERN, part):
             symbols = [alphabet[byte] for byte in word.encode()]
             while len(symbols) > 1:
-                pairs = list(zip(symbols, symbols[1:], strict=False))
+                pairs = list(pairwise(symbols))
                 best = min(pairs, key=lambda pair: ranks().get(pair, len(ranks())))
                 if best not in ranks():
                     break
@@ -117,8 +120,8 @@ def test_random_text_equals_the_reference_with_nfc(text: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(mixed | st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=40))
 def test_random_text_equals_the_pattern_in_another_engine(text: str) -> None:
-    # Without control characters (the engines disagree whether U+001C to U+001F are white space) and unassigned ones (the
-    # engines know different versions of Unicode). A run over all code points found no other difference.
+    # Without control characters (the engines disagree whether U+001C to U+001F are white space) and unassigned ones
+    # (they know different versions of Unicode). A run over all code points found no other difference.
     assert OURS.encode(text) == by_hand(text)
 
 
@@ -147,13 +150,15 @@ CHATS = {
             "role": "assistant",
             "content": "I look.",
             "reasoning_content": "Use it.",
-            "tool_calls": [{"type": "function", "function": {"name": "get_w", "arguments": {"city": "Rome\n", "days": 3}}}],
+            "tool_calls": [
+                {"type": "function", "function": {"name": "get_w", "arguments": {"city": "Rome\n", "days": 3}}}
+            ],
         },
         {"role": "tool", "content": "sun <&> 'ñ'"},
         {"role": "user", "content": "10 spaces:          then"},
     ],
 }
-TOOLS = [{"type": "function", "function": {"name": "get_w", "description": "Weather: <é> & \"x\"", "parameters": {}}}]
+TOOLS = [{"type": "function", "function": {"name": "get_w", "description": 'Weather: <é> & "x"', "parameters": {}}}]
 
 
 @pytest.mark.parametrize("thinking", [True, False])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from strata.errors import TextError
 from strata.text import Control, Prompt, Tokenizer
-
 from support.vocab import SPECIALS, USER_DEFINED, vocabulary_metadata
 
 METADATA = vocabulary_metadata()
@@ -18,7 +18,9 @@ OURS = Tokenizer.from_metadata(METADATA)
 CONTROL = tuple(text for text in SPECIALS if text not in USER_DEFINED)
 CONTROL_IDS = {TOKENS.index(text) for text in CONTROL}
 
-pieces = st.lists(st.sampled_from([*SPECIALS, "<|im_", "end|>", "a", " ", "\n", "é", "<", "|>"]), max_size=10).map("".join)
+pieces = st.lists(st.sampled_from([*SPECIALS, "<|im_", "end|>", "a", " ", "\n", "é", "<", "|>"]), max_size=10).map(
+    "".join
+)
 
 
 @pytest.mark.parametrize("text", USER_DEFINED)
@@ -130,7 +132,9 @@ def test_long_runs_of_one_thing_are_encoded_whole(unit: str) -> None:
 def test_a_vocabulary_of_the_real_size_is_built_quickly_with_the_real_ids() -> None:
     tokens, merges = full_size()
     kinds = np.array([1] * 248_044 + [4 if text in USER_DEFINED else 3 for text in SPECIALS] + [3] * 7 + [5] * 243)
-    filler = [f"<|filler_{number}|>" for number in range(7)]  # the file has 33 added tokens, of which 26 have known names
+    filler = [
+        f"<|filler_{number}|>" for number in range(7)
+    ]  # the file has 33 added tokens, of which 26 have known names
     padding = [f"[PAD{number}]" for number in range(248_077, 248_320)]
     metadata = METADATA | {
         "tokenizer.ggml.tokens": [*tokens, *SPECIALS, *filler, *padding],
@@ -144,7 +148,13 @@ def test_a_vocabulary_of_the_real_size_is_built_quickly_with_the_real_ids() -> N
     assert made.size == 248_320
     assert len(made.unused_ids) == 243
     assert set(made.eos_ids) == {248_046, 248_044}
-    named = {"<|endoftext|>": 248_044, "<|im_start|>": 248_045, "<|image_pad|>": 248_056, "<tool_call>": 248_058, "<think>": 248_068}
+    named = {
+        "<|endoftext|>": 248_044,
+        "<|im_start|>": 248_045,
+        "<|image_pad|>": 248_056,
+        "<tool_call>": 248_058,
+        "<think>": 248_068,
+    }
     assert {text: made.id_of(text) for text in named} == named
     assert taken < 5  # about 1.1 s here; the bound only keeps a slow algorithm out
 

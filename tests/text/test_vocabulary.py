@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from strata.errors import TextError
 from strata.text import Tokenizer
-
 from support.vocab import vocabulary_metadata
 
 METADATA = vocabulary_metadata(padding=2)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import index
-from typing import cast
+from typing import Any, cast
 
 from strata.errors import TextError
 from strata.text.alphabet import CHARACTERS, to_bytes
@@ -104,8 +104,8 @@ def _types(metadata: Mapping[str, object], count: int) -> list[int]:
     values = _get(metadata, "token_type")
     try:
         # An array's own tolist is many times faster than one scalar object for each entry.
-        plain = values.tolist() if hasattr(values, "tolist") else values
-        types = [index(value) for value in plain]  # type: ignore[attr-defined]  # not iterable: a TypeError, below
+        plain: Any = values.tolist() if hasattr(values, "tolist") else values
+        types = [index(value) for value in plain]
     except TypeError as wrong:
         raise TextError(f"{_KEY}token_type is not an array of integers: {wrong}.") from wrong
     if len(types) != count:
@@ -159,9 +159,7 @@ def _merges(metadata: Mapping[str, object], entries: dict[str, int]) -> list[tup
     pairs = [tuple(merge.split(" ")) for merge in written]
     if set(map(len, pairs)) - {2} or "" in map(min, pairs):
         place = next(place for place, pair in enumerate(pairs) if len(pair) != 2 or "" in pair)
-        raise TextError(
-            f"{_KEY}merges[{place}] is {written[place]!r}; expected two entries with a space between them."
-        )
+        raise TextError(f"{_KEY}merges[{place}] is {written[place]!r}; expected two entries with a space between them.")
     known = entries.__contains__
     if not all(map(known, map("".join, pairs))) or not all(map(known, chain.from_iterable(pairs))):
         for place, (left, right) in enumerate(pairs):
