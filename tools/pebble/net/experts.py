@@ -40,6 +40,8 @@ class Experts(nn.Module):
     def forward(self, m: Tensor) -> tuple[Tensor, Tensor]:
         """m [N, H] -> (output [N, H], load balance: 1 when even)."""
         gate_up, down = self.rehearsed or (self.experts.gate_up_proj, self.experts.down_proj)
+        # Views are plain tensors like the rehearsed copies, so one compilation serves both.
+        gate_up, down = gate_up.view_as(gate_up), down.view_as(down)
         shared = self.shared_expert
         return apply_experts(
             m,
