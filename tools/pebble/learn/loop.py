@@ -116,8 +116,10 @@ class Trainer:
 
     def batch(self, drawn: tuple[Any, Any]) -> Batch:
         """A drawn batch on the device."""
-        ids = torch.from_numpy(drawn[0].astype("int32")).to(self.device, non_blocking=True).long()
-        weights = torch.from_numpy(drawn[1]).to(self.device, non_blocking=True)
+        ids, weights = torch.from_numpy(drawn[0].astype("int32")), torch.from_numpy(drawn[1])
+        if self.device.type == "cuda":  # from pinned memory copies do not stall the queue of kernels
+            ids, weights = ids.pin_memory(), weights.pin_memory()
+        ids, weights = ids.to(self.device, non_blocking=True).long(), weights.to(self.device, non_blocking=True)
         return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weights[:, 1:].contiguous())
 
     def save(self) -> None:

@@ -56,7 +56,10 @@ def _indexer_losses(attended: list[Attended], weights: Tensor, ratio: int, block
     """Distillation on queries drawn with probability 0.15 + weight, so that answers are over-represented."""
     generator = torch.Generator(weights.device).manual_seed(seed)
     count = min(_QUERIES, weights.shape[1])
-    queries = torch.multinomial(0.15 + weights, count, generator=generator)
+    # Weighted draw without replacement: the smallest of exponential times over weights. torch.multinomial would
+    # check its input on the host and stall the queue of kernels.
+    uniform = torch.rand(weights.shape, generator=generator, device=weights.device).clamp_min(1e-20)
+    queries = (uniform.log() / (0.15 + weights)).topk(count, 1).indices
     total = weights.new_zeros(())
     held: list[Tensor] = []
     for seen in attended:

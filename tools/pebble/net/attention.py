@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn import functional as F  # noqa: N812
 
 from pebble.net.basics import matmul, padded, rms, rotate
@@ -77,9 +78,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """[rows, T, heads, hd] each, causal or by an additive mask [rows, 1, T, T] -> [rows, T, nh, hd]."""
     repeat = q.shape[2] // k.shape[2]
     q, k, v = (x.transpose(1, 2) for x in (q, k.repeat_interleave(repeat, 2), v.repeat_interleave(repeat, 2)))
-    if mask is not None:
-        mask = mask.expand(-1, q.shape[1], -1, -1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None).transpose(1, 2)
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    mask = mask.expand(-1, q.shape[1], -1, -1)
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
 
 @fused

@@ -31,7 +31,7 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
         if not _Switch.on:
             return function(*args, **kwargs)
         if not compiled:
-            compiled.append(torch.compile(function, dynamic=False))
+            compiled.append(torch.compile(function, dynamic=False, fullgraph=True))
         return compiled[0](*args, **kwargs)
 
     return call

@@ -49,21 +49,22 @@ def constants(shape: Shape) -> HashConstants:
     return HashConstants(multipliers, tuple(sizes), tuple(offsets), rows)
 
 
-def row_indices(ids: Tensor, position: Tensor, table: HashConstants, eos: int) -> Tensor:
+def row_indices(
+    ids: Tensor, position: Tensor, table: HashConstants, sizes: Tensor, offsets: Tensor, eos: int
+) -> Tensor:
     """Table rows of every token.
 
     Args:
         ids: int64 [N], rows of a batch end to end.
         position: int64 [N], place of each token in its row.
         table: the constants.
+        sizes, offsets: its sizes and offsets as int64 tensors on the device of ``ids``.
         eos: id that cuts the context of later tokens.
 
     Returns:
         int64 [N, (n-1) * heads].
     """
     heads = len(table.sizes) // (len(table.multipliers) - 1)
-    sizes = torch.tensor(table.sizes, device=ids.device)
-    offsets = torch.tensor(table.offsets, device=ids.device)
     mixed = ids * table.multipliers[0]
     dead = torch.zeros_like(ids, dtype=torch.bool)
     rows = []

@@ -23,6 +23,9 @@ class Ngram(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.table = constants(shape)
+        # Kept on the device: a copy from the host in every step would stall the queue of kernels.
+        self.register_buffer("sizes", torch.tensor(self.table.sizes), persistent=False)
+        self.register_buffer("offsets", torch.tensor(self.table.offsets), persistent=False)
         self.eos, self.eps, self.dilation = shape.eos, shape.eps, shape.n
         wide, width = shape.S * shape.H, len(self.table.sizes) * shape.ngram_width
         self.ple_embedding = _Table(self.table.rows, shape.ngram_width)
@@ -33,7 +36,7 @@ class Ngram(nn.Module):
 
     def forward(self, streams: Tensor, ids: Tensor, position: Tensor) -> Tensor:
         """streams [N, S, H], ids and position int64 [N] -> streams with the n-gram term added."""
-        rows = row_indices(ids, position, self.table, self.eos)
+        rows = row_indices(ids, position, self.table, self.sizes, self.offsets, self.eos)
         e = F.embedding(rows, self.ple_embedding.ngram_embedding.weight).flatten(1).to(streams.dtype)
         return inject(
             streams,
