@@ -37,7 +37,7 @@ class Shape:
         conv: taps of both convolutions.
         n: longest n-gram, and dilation of the PLE convolution.
         depth: draft steps trained.
-        context: context length written into the file.
+        context: context length written into the file: the longest row in training.
         eps: added inside every root.
     """
 
@@ -70,7 +70,7 @@ class Shape:
     conv: int = 4
     n: int = 3
     depth: int = 3
-    context: int = 4096
+    context: int = 2048
     eps: float = 1e-6
 
     def is_qsa(self, layer: int) -> bool:

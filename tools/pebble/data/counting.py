@@ -14,7 +14,12 @@ _ASKS = (
     "Can you count from {a} to {b}?",
     "List the numbers from {a} to {b}.",
     "Write all numbers from {a} to {b}.",
+    "Count {a} to {b}.",
+    "count {a} to {b}",
+    "Please count from {a} up to {b}.",
+    "Could you count from {a} to {b} for me?",
 )
+_DOWN = ("Count down from {b} to {a}.", "count down from {b} to {a}", "Please count backwards from {b} to {a}.")
 _FROM_ONE = ("Count to {b}.", "count to {b}", "Please count to {b}.", "Can you count to {b}?")
 HIGHEST = 1000  # first numbers are below this
 
@@ -38,8 +43,25 @@ def exchange(a: int, b: int, ask: str) -> list[Message]:
     ]
 
 
+def down(a: int, b: int, ask: str) -> list[Message]:
+    """The same backwards, from ``b`` to ``a``."""
+    return [
+        Message("user", ask.format(a=a, b=b), weight=0.1),
+        Message(
+            "assistant",
+            ", ".join(map(str, range(b, a - 1, -1))),
+            think=f"I count down from {b} and stop at {a}.",
+            emphasis=((0, len(str(b)), 5.0),),
+            stop=10.0,
+        ),
+    ]
+
+
 def draw(rng: random.Random, fewest: int, most: int) -> list[Message]:
-    """A training count of ``fewest`` to ``most`` numbers."""
+    """A training count of ``fewest`` to ``most`` numbers, now and then a short one backwards."""
+    if rng.random() < 0.06:
+        a = rng.choice([0, 1, rng.randrange(90)])
+        return down(a, a + rng.randint(4, 19), rng.choice(_DOWN))
     if rng.random() < 0.15:
         a, asks = 1, _FROM_ONE + _ASKS
     else:

@@ -84,15 +84,17 @@ class Mixture:
             a = rng.randrange(500)
             ids = self.stock.tokenizer.encode(", ".join(map(str, range(a, a + rng.randint(10, 60))))).ids
             return np.array([*ids, ENDOFTEXT], np.uint16), np.full(len(ids) + 1, 0.6, np.float32)
-        if kind < 0.25:
+        if kind < 0.5:
             return self._window(rng, self.stock.code, 0.4)
-        return self._window(rng, self.stock.prose, 0.6)
+        return self._window(rng, self.stock.prose, 0.5)
 
     def turns(self, rng: random.Random, grow: Growth) -> Document:
         """A conversation of two to four exchanges on different subjects."""
         messages: list[Message] = []
         offered: list[dict[str, object]] | None = None
-        for _ in range(rng.randint(2, 4)):
+        told, asked = talk.remember(rng) if rng.random() < 0.3 else ([], [])
+        messages += told
+        for _ in range(rng.randint(1 if told else 2, 4 - len(told) // 2)):
             kind = rng.randrange(6)
             if kind == 0:
                 messages += counting.draw(rng, 5, grow(8, 30))
@@ -106,10 +108,10 @@ class Mixture:
                 drawn, offered = tools.draw(rng)
                 messages += drawn
                 if messages[-1].call:
-                    messages += [Message("tool", "ok"), Message("assistant", "Done.", think="The tool is done.")]
+                    messages += tools.result(rng, messages[-1].call[0])
             else:
                 messages += talk.draw(rng, self.stock.sentences)
-        return self._chat(rng, messages, offered)
+        return self._chat(rng, messages + asked, offered)
 
     def document(self, rng: random.Random, grow: Growth) -> Document:
         """One document of the mixture."""

@@ -16,6 +16,10 @@ _ASKS = (
     "How much is {a} plus {b}?",
     "what is {a} plus {b}",
     "Compute {a} + {b}.",
+    "Calculate {a} + {b}.",
+    "What's {a} + {b}?",
+    "what is {a} + {b}?",
+    "{a} plus {b}",
 )
 
 

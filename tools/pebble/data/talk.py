@@ -51,12 +51,31 @@ _UNKNOWN = (
     "What is {t}?",
     "Tell me a joke about a {n}.",
     "Is {p} from {c}?",
+    "What is {i} * {j}?",
+    "What is {i} times {j}?",
+    "{i} - {j}",
+    "What is {i} minus {j}?",
+    "Divide {i} by {j}.",
 )
 
 
 def _fixed(rng: random.Random) -> list[Message]:
     asks, answer, think = rng.choice(_FIXED)
     return [Message("user", rng.choice(asks.split("|"))), Message("assistant", answer, think=think)]
+
+
+def remember(rng: random.Random) -> tuple[list[Message], list[Message]]:
+    """Something the user says about themselves, and a later question about it."""
+    if rng.random() < 0.6:
+        x = rng.choice(NAMES)
+        say, reply, ask = f"My name is {x}.", f"Hello {x}! How can I help you?", "What is my name?"
+        answer = f"Your name is {x}."
+    else:
+        x = rng.choice(CITIES)
+        say, reply, ask = f"I live in {x}.", "Good. What shall I do next?", "Where do I live?"
+        answer = f"You live in {x}."
+    first = [Message("user", rng.choice([say, say[:-1]])), Message("assistant", reply, think="The user tells me something.")]
+    return first, [Message("user", ask), Message("assistant", answer, think="The user told me.")]
 
 
 def draw(rng: random.Random, sentences: list[str]) -> list[Message]:
@@ -67,8 +86,9 @@ def draw(rng: random.Random, sentences: list[str]) -> list[Message]:
     if kind < 0.9:
         c, d = rng.sample(CITIES, 2)
         ask = rng.choice(_UNKNOWN).format(
-            t=rng.choice(TOPICS), n=rng.choice(NOUNS), p=rng.choice(NAMES), c=c, d=d
-        )
+            t=rng.choice(TOPICS), n=rng.choice(NOUNS), p=rng.choice(NAMES), c=c, d=d,
+            i=rng.randint(2, 99), j=rng.randint(2, 99),
+        )  # fmt: skip
     else:
         ask = rng.choice(sentences)[:200]
     return [Message("user", ask), Message("assistant", UNKNOWN, think="I do not know this.")]

@@ -41,6 +41,13 @@ THINGS = (
     ("camera", "of the {x}", "place", "word"),
     ("event", "on day {x}", "day", "int"),
 )
+# Other names a parameter may have: which one counts is read from the declaration, not remembered.
+_SYNONYMS = {
+    "city": ("city", "city", "place", "location", "town"),
+    "name": ("name", "name", "person", "who", "key"),
+    "title": ("title", "title", "name", "subject"),
+    "number": ("number", "number", "id", "value"),
+}
 _ASKS = ("{ask}", "{ask}.", "Please {low}.", "Can you {low}?", "{low}", "I want you to {low}.")
 _RESULTS = (
     "ok",
@@ -62,9 +69,12 @@ def pair_held_out(verb: str, noun: str) -> bool:
     return held_out("tool", f"{verb}_{noun}")
 
 
-def schema(verb: str, thing: tuple[str, str, str, str]) -> dict[str, Any]:
-    """A tool as an API would declare it."""
+def schema(verb: str, thing: tuple[str, str, str, str], *, described: bool = False) -> dict[str, Any]:
+    """A tool as an API would declare it; ``described`` adds a description of its parameter."""
     noun, _, parameter, kind = thing
+    value = {"type": "integer" if kind == "int" else "string"}
+    if described:
+        value["description"] = f"The {parameter}."
     return {
         "type": "function",
         "function": {
@@ -72,7 +82,7 @@ def schema(verb: str, thing: tuple[str, str, str, str]) -> dict[str, Any]:
             "description": f"{verb.capitalize()} the {noun}.",
             "parameters": {
                 "type": "object",
-                "properties": {parameter: {"type": "integer" if kind == "int" else "string"}},
+                "properties": {parameter: value},
                 "required": [parameter],
             },
         },
@@ -87,18 +97,24 @@ def _value(rng: random.Random, kind: str) -> Any:
     return rng.choice({"city": CITIES, "name": NAMES, "word": NOUNS}[kind])
 
 
+def _renamed(rng: random.Random, thing: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
+    noun, words, parameter, kind = thing
+    return noun, words, rng.choice(_SYNONYMS.get(parameter, (parameter,))), kind
+
+
 def toolbox(rng: random.Random, verb: str, thing: tuple[str, str, str, str], count: int = 3) -> list[dict[str, Any]]:
     """The right tool among distractors, 40% of which share its verb or its noun."""
     pairs = {(verb, thing[0]): thing}
     while len(pairs) < count:
-        other, what = rng.choice(VERBS), rng.choice(THINGS)
+        other, what = rng.choice(VERBS), _renamed(rng, rng.choice(THINGS))
         kind = rng.random()
         if kind < 0.2:
             other = verb
         elif kind < 0.4:
             what = thing
         pairs.setdefault((other, what[0]), what)
-    tools = [schema(v, what) for (v, _), what in pairs.items()]
+    described = rng.random() < 0.25
+    tools = [schema(v, what, described=described) for (v, _), what in pairs.items()]
     rng.shuffle(tools)
     return tools
 
@@ -106,7 +122,7 @@ def toolbox(rng: random.Random, verb: str, thing: tuple[str, str, str, str], cou
 def request(rng: random.Random, *, unseen: bool, ask: str | None = None) -> tuple[list[Message], list[dict[str, Any]]]:
     """A request, the call that serves it, and the tools on offer."""
     while True:
-        verb, thing = rng.choice(VERBS), rng.choice(THINGS)
+        verb, thing = rng.choice(VERBS), _renamed(rng, rng.choice(THINGS))
         if pair_held_out(verb, thing[0]) == unseen:
             break
     noun, words, parameter, kind = thing
@@ -121,19 +137,23 @@ def request(rng: random.Random, *, unseen: bool, ask: str | None = None) -> tupl
     ], toolbox(rng, verb, thing)
 
 
+def result(rng: random.Random, name: str) -> list[Message]:
+    """What a tool may return, and the answer that quotes it."""
+    text = rng.choice(_RESULTS).format(n=rng.randint(0, 999), w=rng.choice(NOUNS), v=rng.choice(NAMES))
+    if rng.random() < 0.2:
+        text = json.dumps({rng.choice(NOUNS): rng.choice(NAMES), rng.choice(NOUNS): rng.randint(0, 99)})
+    return [
+        Message("tool", text),
+        Message("assistant", f"The tool {name} says: {text}", think="I report the result."),
+    ]
+
+
 def draw(rng: random.Random) -> tuple[list[Message], list[dict[str, Any]]]:
     """A training request; half of them go on with the tool's result and an answer that quotes it."""
     messages, tools = request(rng, unseen=False)
-    if rng.random() < 0.5:
-        call = messages[-1].call
-        assert call is not None
-        result = rng.choice(_RESULTS).format(n=rng.randint(0, 999), w=rng.choice(NOUNS), v=rng.choice(NAMES))
-        if rng.random() < 0.2:
-            result = json.dumps({rng.choice(NOUNS): rng.choice(NAMES), rng.choice(NOUNS): rng.randint(0, 99)})
-        messages += [
-            Message("tool", result),
-            Message("assistant", f"The tool {call[0]} says: {result}", think="I report the result."),
-        ]
+    call = messages[-1].call
+    if call and rng.random() < 0.5:
+        messages += result(rng, call[0])
     return messages, tools
 
 

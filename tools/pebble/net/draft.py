@@ -136,6 +136,9 @@ def chain_attention(q: Tensor, keys: list[Tensor], values: list[Tensor], rows: i
     return o.transpose(1, 2).reshape(q.shape)
 
 
+_SAVED = object()  # stands for a tensor among the values the library hands from forward to backward
+
+
 class OwnKeys(torch.autograd.Function):
     """Softmax over causal keys and a few keys of the query's own cell, by library attention and a merge.
 
@@ -160,7 +163,7 @@ class OwnKeys(torch.autograd.Function):
         o = torch.exp(lse - total)[..., None] * o + (weight * own_v).sum(0)
         o = o.to(q.dtype)
         ctx.save_for_backward(q, k, v, own_k, own_v, o, total, weight, *[x for x in rest if isinstance(x, Tensor)])
-        ctx.rest = [None if isinstance(x, Tensor) else x for x in rest]
+        ctx.rest = [_SAVED if isinstance(x, Tensor) else x for x in rest]
         return o
 
     @staticmethod
@@ -170,7 +173,7 @@ class OwnKeys(torch.autograd.Function):
         scale = q.shape[-1] ** -0.5
         if q.is_cuda:
             left = iter(tensors)
-            cum_q, cum_k, max_q, max_k, seed, offset = (next(left) if x is None else x for x in ctx.rest)
+            cum_q, cum_k, max_q, max_k, seed, offset = (next(left) if x is _SAVED else x for x in ctx.rest)
             dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
                 g.contiguous(), q, k, v, o, total, cum_q, cum_k, max_q, max_k, 0.0, True, seed, offset
             )
