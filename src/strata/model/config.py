@@ -50,7 +50,7 @@ class Rope:
     original_context: int = 0  # trained length; used with YaRN only
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    attention_factor: float | None = None  # None: 1 + 0.1 ln F
+    attention: float = 1.0  # further factor on cos and sin, besides YaRN's own 1 + 0.1 ln F
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,6 @@ class Ple:
     width: int  # numbers per table row
     conv: int  # taps; dilation is n
     eos: int  # token that cuts the hash context
-    image: int | None  # token hashed for image placeholders; None: treated as itself
     multipliers: tuple[int, ...]  # n entries, up to 63 bits
     offsets: tuple[int, ...]  # (n-1) * heads entries
     sizes: tuple[int, ...]  # as offsets

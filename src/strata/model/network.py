@@ -1,0 +1,114 @@
+"""One model ready to run: its dimensions, weights and the operations of a device."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from strata.errors import RequestError
+from strata.model import forward, mtp
+from strata.model.config import ModelConfig
+from strata.model.forward import Pass
+from strata.model.mtp import MtpOptions
+from strata.model.ops import WINDOW_ROWS, Ops
+from strata.model.state import State
+from strata.model.weights import Weights
+
+PASS_ROWS = 512
+"""Rows a prompt pass computes at once; passes end at absolute multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A model bound to a device. It keeps nothing between calls; all memory is in the `State` passed in.
+
+    Attributes:
+        config: dimensions.
+        weights: weights.
+        ops: operations of the device.
+        drafts: feed the draft head while committing, so that `draft` can be called.
+        mtp: variants of the draft head.
+    """
+
+    config: ModelConfig
+    weights: Weights
+    ops: Ops
+    drafts: bool = False
+    mtp: MtpOptions = field(default_factory=MtpOptions)
+
+    def __post_init__(self) -> None:
+        """Refuse drafts without a head (case M11)."""
+        if self.drafts and self.weights.mtp is None:
+            raise RequestError("drafts were asked for, but the file holds no draft head (no nextn tensors)")
+
+    def new_state(self) -> State:
+        """The state of a conversation that has not begun."""
+        return State.empty(self.config, drafts=self.drafts)
+
+    def read(self, state: State, ids: list[int], positions: Tensor | None = None) -> Tensor:
+        """Read prompt tokens into `state`.
+
+        Args:
+            state: grows by len(ids) tokens.
+            ids: token ids, at least one.
+            positions: int64 [T, 3] (t, h, w) positions; None for text, which continues at the next position.
+
+        Returns:
+            float32 [T, S*H], the residual of every row; `logits` turns rows of it into predictions.
+        """
+        positions = self._check(state, ids, positions)
+        residuals, first = [], 0
+        while first < len(ids):
+            last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
+            piece = slice(first, last)
+            done = forward.run(self.ops, self.config, self.weights, state, ids[piece], positions[piece], window=False)
+            self._commit(state, done, last - first)
+            residuals.append(done.residual)
+            first = last
+        return torch.cat(residuals)
+
+    def window(self, state: State, ids: list[int]) -> Pass:
+        """Compute 1-8 text tokens behind `state` without committing any.
+
+        Row i gets the bytes it would get alone after the rows before it.
+        """
+        if len(ids) > WINDOW_ROWS:
+            raise RequestError(f"a window has at most {WINDOW_ROWS} rows, not {len(ids)}")
+        positions = self._check(state, ids, None)
+        return forward.run(self.ops, self.config, self.weights, state, ids, positions, window=True)
+
+    def commit(self, state: State, done: Pass, n: int) -> None:
+        """Accept the first n rows of the window computed last."""
+        if not 0 <= n <= len(done.ids):
+            raise RequestError(f"cannot commit {n} of {len(done.ids)} rows")
+        self._commit(state, done, n)
+
+    def logits(self, residual: Tensor) -> Tensor:
+        """Predictions float32 [T, V] of residual rows [T, S*H]."""
+        return forward.head(self.ops, self.weights.mixer, self.weights.head, residual)
+
+    def draft(self, state: State, token: int, depth: int) -> list[Tensor]:
+        """Logits [V] of `depth` chained draft steps, given the token that follows the committed ones."""
+        if self.weights.mtp is None or state.mtp is None:
+            raise RequestError("this state was begun without drafts")
+        if state.length == 0:
+            raise RequestError("drafting needs at least one committed token")
+        return mtp.draft(self.ops, self.config, self.weights.mtp, state, token, depth, self.mtp)
+
+    def _commit(self, state: State, done: Pass, n: int) -> None:
+        forward.commit(self.ops, self.config, state, done, n)
+        if state.mtp is not None:
+            assert self.weights.mtp is not None
+            mtp.follow(self.ops, self.config, self.weights.mtp, state, done, n, self.mtp)
+
+    def _check(self, state: State, ids: list[int], positions: Tensor | None) -> Tensor:
+        if not ids:
+            raise RequestError("no tokens to read")
+        bad = [i for i in ids if not 0 <= i < self.config.V]
+        if bad:
+            raise RequestError(f"token id {bad[0]} is outside the vocabulary of {self.config.V}")
+        if positions is None:
+            return torch.arange(state.next_position, state.next_position + len(ids))[:, None].repeat(1, 3)
+        if positions.shape != (len(ids), 3):
+            raise RequestError(f"positions must be [{len(ids)}, 3], not {list(positions.shape)}")
+        return positions

@@ -1,0 +1,142 @@
+"""What the forward pass asks of a device: about twenty calls, each one fused kernel where there is a GPU.
+
+`strata.ops.bind` returns an implementation. The plain torch one has its formulas in `ops/<operation>/`.
+Shapes: T rows, other letters as in docs/dimensions.md. Everything is float32.
+"""
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from strata.model import weights
+
+WINDOW_ROWS = 8
+"""Most rows of a window. In passes up to this size every operation gives a row the bytes it has alone."""
+
+
+class Angles(NamedTuple):
+    """Cosines and sines of rotary positions."""
+
+    cos: Tensor  # [T, dims/2]
+    sin: Tensor  # [T, dims/2]
+
+    def part(self, rows: slice) -> "Angles":
+        """The angles of some rows."""
+        return Angles(self.cos[rows], self.sin[rows])
+
+
+class GdnInputs(NamedTuple):
+    """What the delta rule takes, and what the state keeps of it."""
+
+    u: Tensor  # [T, channels], before the convolution; its last rows are the next tail
+    q: Tensor  # [T, nk, d], normalised and scaled
+    k: Tensor  # [T, nk, d], normalised
+    v: Tensor  # [T, nv, d]
+    beta: Tensor  # [T, nv], in (0, 1)
+    g: Tensor  # [T, nv], log of the decay, never positive
+    z: Tensor  # [T, nv, d], output gate
+
+    def first(self, n: int) -> "GdnInputs":
+        """The inputs of the first n rows."""
+        return GdnInputs(*(x[:n] for x in self))
+
+
+class QsaInputs(NamedTuple):
+    """One attention layer's projections."""
+
+    q: Tensor  # [T, nh, hd], normalised and rotated
+    gate: Tensor  # [T, nh, hd]
+    k: Tensor  # [T, nkv, hd], normalised and rotated
+    v: Tensor  # [T, nkv, hd]
+    iq: Tensor  # [T, ih, id], normalised and rotated
+    ik: Tensor  # [T, id], raw: blocks are pooled before norm and rotation
+
+
+class Route(NamedTuple):
+    """Experts of each row in the router's order: descending weight, equal weights by lower index."""
+
+    experts: Tensor  # int64 [T, topk]
+    weights: Tensor  # float32 [T, topk], each row sums to one
+
+
+class Ops(Protocol):
+    """The operations of one device, for one model's dimensions."""
+
+    def linear(self, x: Tensor, w: Tensor) -> Tensor:
+        """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
+        ...
+
+    def rms(self, x: Tensor, w: Tensor, groups: int = 1) -> Tensor:
+        """RMS norm of [T, D], each of `groups` parts on its own."""
+        ...
+
+    def hc_read(self, residual: Tensor, w: weights.HyperConnection) -> tuple[Tensor, Tensor | None]:
+        """Streams [T, S*H] to a block's input [T, H] and write-back strengths [T, S]."""
+        ...
+
+    def hc_write(self, residual: Tensor, out: Tensor, inject: Tensor) -> Tensor:
+        """Add a block's output [T, H] to the streams."""
+        ...
+
+    def angles(self, positions: Tensor) -> Angles:
+        """Rotary angles of int64 positions [T, 3]."""
+        ...
+
+    def gdn_project(self, m: Tensor, tail: Tensor, w: weights.Gdn) -> GdnInputs:
+        """Projections, short convolution, normalisation."""
+        ...
+
+    def gdn_step(self, x: GdnInputs, s: Tensor) -> tuple[Tensor, Tensor]:
+        """The delta rule row by row: outputs [T, nv, d] and the state after the last row."""
+        ...
+
+    def gdn_chunk(self, x: GdnInputs, s: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """As `gdn_step` in chunks at fixed absolute positions; the first row is token `start`."""
+        ...
+
+    def gdn_advance(self, x: GdnInputs, s: Tensor) -> Tensor:
+        """The state `gdn_step` leaves, without outputs: a commit."""
+        ...
+
+    def gdn_output(self, o: Tensor, z: Tensor, w: weights.Gdn) -> Tensor:
+        """Norm, gate and output projection: [T, H]."""
+        ...
+
+    def qsa_project(self, m: Tensor, angles: Angles, w: weights.Qsa) -> QsaInputs:
+        """Projections, norms and rotation."""
+        ...
+
+    def qsa_block_keys(self, ik: Tensor, angles: Angles, w: weights.Qsa) -> Tensor:
+        """Raw indexer keys [n*ratio, id] of complete blocks to block keys [n, id]."""
+        ...
+
+    def qsa_attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
+        """Attention of the last T of n tokens over what the indexer selects (all, unless sparse): [T, nh, hd].
+
+        `k` and `v` are [n, nkv, hd] and include the T rows themselves.
+        """
+        ...
+
+    def qsa_output(self, o: Tensor, gate: Tensor, w: weights.Qsa) -> Tensor:
+        """Gate and output projection: [T, H]."""
+        ...
+
+    def route(self, m: Tensor, w: weights.Moe) -> Route:
+        """Choose each row's experts."""
+        ...
+
+    def experts(self, m: Tensor, route: Route, w: weights.Moe) -> Tensor:
+        """Weighted sum of the chosen experts, in the router's order: [T, H]."""
+        ...
+
+    def shared_expert(self, m: Tensor, w: weights.Moe) -> Tensor:
+        """The expert every row visits: [T, H]."""
+        ...
+
+    def ngram_rows(self, history: tuple[int, ...], ids: list[int], w: weights.Ple) -> Tensor:
+        """Hash ids and read their table rows: [T, rows_per_token*width]."""
+        ...
+
+    def ngram_mix(self, residual: Tensor, e: Tensor, tail: Tensor, w: weights.Ple) -> tuple[Tensor, Tensor]:
+        """Add the n-gram embedding; also return the T rows the next tail is made of."""
+        ...

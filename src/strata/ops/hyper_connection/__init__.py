@@ -1,0 +1,1 @@
+"""Residual streams, read and written back."""

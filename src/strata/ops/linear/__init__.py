@@ -1,0 +1,1 @@
+"""Matrix product of token rows with a weight matrix."""

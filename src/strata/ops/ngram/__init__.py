@@ -1,0 +1,1 @@
+"""n-gram hash embedding."""

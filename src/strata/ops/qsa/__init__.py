@@ -1,0 +1,1 @@
+"""Sparse attention with an indexer."""
