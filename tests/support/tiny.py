@@ -293,3 +293,20 @@ class MemoryDirectory:
     def rows(self, name: str, ids: Sequence[int]) -> np.ndarray:
         """Some rows."""
         return self.arrays[name][list(ids)]
+
+
+def mtp_tensors(name: str, head: torch.nn.Module) -> dict[str, np.ndarray]:
+    """The draft head's tensors under their file names (gguf-tensors spec, section 5)."""
+    settings, state = SETTINGS[name], head.state_dict()
+    prefix = f"blk.{settings['num_hidden_layers']}."
+    out: dict[str, np.ndarray] = {}
+
+    def put(target: str, value: torch.Tensor) -> None:
+        out[target] = value.float().contiguous().numpy()
+
+    layer(put, state, "layer.", prefix, settings)
+    hyper_connection(put, state, "mixer.", prefix + "nextn.hc_head_")
+    put(prefix + "nextn.enorm.weight", state["enorm.weight"] + 1)
+    put(prefix + "nextn.hnorm.weight", state["hnorm.weight"] + 1)
+    put(prefix + "nextn.eh_proj.weight", torch.cat((state["fc_embedding.weight"], state["fc_hidden.weight"]), 1))
+    return out

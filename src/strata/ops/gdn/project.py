@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu, softplus
 
 from strata.model import config, weights
 from strata.model.ops import GdnInputs
+from strata.ops.elementwise.reference import sigmoid, silu, softplus
 from strata.ops.linear.reference import linear
 from strata.ops.norm.reference import rms
 
@@ -30,7 +30,7 @@ def project(m: Tensor, tail: Tensor, w: weights.Gdn, c: config.Gdn) -> GdnInputs
         q=unit(q.unflatten(-1, (c.nk, c.d))) * c.d**-0.5,
         k=unit(k.unflatten(-1, (c.nk, c.d))),
         v=v.unflatten(-1, (c.nv, c.d)),
-        beta=torch.sigmoid(linear(m, w.beta)),
+        beta=sigmoid(linear(m, w.beta)),
         g=w.a * softplus(linear(m, w.alpha) + w.dt),
         z=linear(m, w.z).unflatten(-1, (c.nv, c.d)),
     )
@@ -62,4 +62,4 @@ def unit(x: Tensor) -> Tensor:
 
 def output(o: Tensor, z: Tensor, w: weights.Gdn, eps: float) -> Tensor:
     """Normalise each value head of `o` [T, nv, d], gate it by `z`, project to [T, H]."""
-    return linear((rms(o, w.norm, eps) * torch.sigmoid(z)).flatten(-2), w.out)
+    return linear((rms(o, w.norm, eps) * sigmoid(z)).flatten(-2), w.out)

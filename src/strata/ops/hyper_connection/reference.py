@@ -1,10 +1,9 @@
 """Hyper-connections: S residual streams read into one input and written back (model spec, section 5)."""
 
-import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
 from strata.model.weights import HyperConnection
+from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.linear.reference import linear
 from strata.ops.norm.reference import rms_grouped
 
@@ -23,11 +22,11 @@ def read(residual: Tensor, w: HyperConnection, streams: int, eps: float) -> tupl
     """
     xn = rms_grouped(residual, w.norm, streams, eps)
     low = silu(linear(xn, w.down) / streams)
-    gate = torch.sigmoid(linear(low, w.up))
+    gate = sigmoid(linear(low, w.up))
     mixed = (gate * xn).unflatten(-1, (streams, -1)).mean(-2)
     if w.inject is None:
         return mixed, None
-    return mixed, 2 * torch.sigmoid(linear(xn, w.inject) / streams)
+    return mixed, 2 * sigmoid(linear(xn, w.inject) / streams)
 
 
 def write(residual: Tensor, out: Tensor, inject: Tensor) -> Tensor:

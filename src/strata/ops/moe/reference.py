@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
 from strata.model import weights
 from strata.model.ops import WINDOW_ROWS, Route
+from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.linear.reference import linear
 
 
@@ -45,5 +45,5 @@ def experts(m: Tensor, chosen: Route, w: weights.Moe) -> Tensor:
 
 def shared_expert(m: Tensor, w: weights.Moe) -> Tensor:
     """The expert every row visits, weighted by its own sigmoid gate: [T, H]."""
-    gate = torch.sigmoid(linear(m, w.shared_weight[None]))
+    gate = sigmoid(linear(m, w.shared_weight[None]))
     return gate * expert(m, w.shared_gate, w.shared_up, w.shared_down)

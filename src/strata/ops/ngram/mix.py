@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
 from strata.model import weights
+from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.gdn.project import convolve
 from strata.ops.linear.reference import linear
 from strata.ops.norm.reference import rms_grouped
@@ -32,7 +32,7 @@ def mix(
     value = linear(e, w.value)
     a = (key * query).sum(-1) / value.shape[-1] ** 0.5  # [T, S]
     a = a.sign() * a.abs().clamp(min=1e-6).sqrt()
-    gated = (torch.sigmoid(a)[:, :, None] * value[:, None, :]).flatten(-2)
+    gated = (sigmoid(a)[:, :, None] * value[:, None, :]).flatten(-2)
     normed = rms_grouped(gated, w.norm_conv, streams, eps)
     smooth = silu(convolve(torch.cat((tail, normed)), w.conv, dilation))
     return residual + (gated + smooth), normed

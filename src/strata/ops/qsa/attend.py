@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from strata.ops.elementwise.reference import sigmoid
 from strata.ops.linear.reference import linear
 
 
@@ -34,4 +35,4 @@ def attend_row(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
 
 def output(o: Tensor, gate: Tensor, w: Tensor) -> Tensor:
     """Gate `o` [T, nh, hd] elementwise, then project with `w` [H, nh*hd]."""
-    return linear((o * torch.sigmoid(gate)).flatten(1), w)
+    return linear((o * sigmoid(gate)).flatten(1), w)

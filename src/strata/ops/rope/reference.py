@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Rope
+from strata.ops.elementwise.reference import cos, sin
 
 
 def frequencies(rope: Rope) -> tuple[Tensor, float]:
@@ -46,7 +47,7 @@ def cos_sin(positions: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
     """
     inv, factor = frequencies(rope)
     angles = positions[:, axis_of_frequency(rope)].to(torch.float32) * inv
-    return angles.cos() * factor, angles.sin() * factor
+    return cos(angles) * factor, sin(angles) * factor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

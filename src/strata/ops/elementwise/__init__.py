@@ -1,0 +1,1 @@
+"""Elementwise functions that are not a single IEEE operation."""
