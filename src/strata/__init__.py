@@ -1,9 +1,9 @@
 """Strata runs very large mixture-of-experts models on ordinary machines.
 
-    import strata
+import strata
 
-    model = strata.load()  # Pebble, the small model in the box
-    print(model.chat("Count from 1 to 20.").text)
+model = strata.load()  # Pebble, the small model in the box
+print(model.chat("Count from 1 to 20.").text)
 """
 
 from typing import TYPE_CHECKING, Any

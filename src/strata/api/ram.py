@@ -46,16 +46,20 @@ def check(needed: int, ram: Ram) -> None:
         StrataError: `needed` bytes of float32 weights are more than is available.
     """
     if needed > ram.available:
-        inside = f" (limit of this container or service: {gigabytes(ram.limit)})" if ram.limit else ""
+        inside = f" (limit of this container or service: {shown_bytes(ram.limit)})" if ram.limit else ""
         raise StrataError(
-            f"this version runs models dequantised to float32 in RAM; needs {gigabytes(needed)}, "
-            f"{gigabytes(ram.available)} available{inside}"
+            f"this version runs models dequantised to float32 in RAM; needs {shown_bytes(needed)}, "
+            f"{shown_bytes(ram.available)} available{inside}"
         )
 
 
-def gigabytes(count: int) -> str:
-    """Bytes as people read them: 10**9 to the GB, one or two digits behind the point."""
-    return f"{count / 1e9:.2f} GB" if count < 1e10 else f"{count / 1e9:.1f} GB"
+def shown_bytes(count: int) -> str:
+    """Bytes as people read them, with three digits; 1 GB is 10**9 bytes."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= unit:
+            value = count / unit
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {name}"
+    return f"{count} B"
 
 
 def _folders(groups: Path, mount: Path) -> list[Path]:

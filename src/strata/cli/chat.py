@@ -1,6 +1,5 @@
 """`strata chat`: one answer, or a conversation."""
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -8,12 +7,12 @@ from cyclopts import Parameter
 from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags, ThinkingFlags
 from strata.cli.prompt import piped_prompt
-from strata.errors import ConfigError
+from strata.cli.usage import UsageError
 
 _SAMPLING, _THINKING = SamplingFlags(), ThinkingFlags()
 
 
-def chat(
+def chat(  # noqa: D417  # options are described where they are declared
     prompt: str | None = None,
     /,
     *,
@@ -35,7 +34,7 @@ def chat(
     settings = context.resolve({**thinking.settings(), **sampling.settings()}).settings
     text = piped_prompt() if prompt is None else prompt
     if text is None and context.output.json:
-        raise ConfigError("--json needs a prompt: as an argument, or piped in")
+        raise UsageError("--json needs a prompt: as an argument, or piped in")
     from strata.cli.converse import Conversation
     from strata.cli.session import load_model
 

@@ -17,14 +17,19 @@ def config(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     resolved = context.resolve()
     values = {name: getattr(resolved.settings, name) for name in SETTINGS}
     if context.output.json:
-        context.output.record({
-            name: {"value": value, "origin": {"source": resolved.origins[name].source, "name": resolved.origins[name].name}}
-            for name, value in values.items()
-        })
+        context.output.record(
+            {
+                name: {
+                    "value": value,
+                    "origin": {"source": resolved.origins[name].source, "name": resolved.origins[name].name},
+                }
+                for name, value in values.items()
+            }
+        )
         return 0
     rows = [
         (name, SETTINGS[name].default_in_words if value is None else str(value), str(resolved.origins[name]))
         for name, value in values.items()
     ]
-    table(("Setting", "Value", "From"), rows)
+    context.output.text(table(("Setting", "Value", "From"), rows))
     return 0

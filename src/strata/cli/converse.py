@@ -1,10 +1,10 @@
 """A conversation on the command line."""
 
+import contextlib
 import difflib
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strata.api import Model
 from strata.api.reply import Event
@@ -15,6 +15,9 @@ from strata.cli.stream import show
 from strata.config import Settings
 from strata.errors import StrataError
 from strata.text import Content, Reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HELP = """\
 /help           this list
@@ -55,7 +58,8 @@ class Conversation:
 
     def talk(self, interrupts: Interrupts) -> int:
         """Read lines and answer them until told to stop; returns the exit code."""
-        import readline  # noqa: F401  # editing and history of the lines typed here, for as long as the command runs
+        with contextlib.suppress(ImportError):  # some builds of Python lack it; lines can be typed all the same
+            import readline  # noqa: F401  # editing, and a history that ends with the command
 
         self.output.note(f"{self.model.name}. /help lists the commands, Ctrl-D leaves.")
         stopped = False

@@ -34,7 +34,7 @@ class Interrupts:
         """The interrupt has been dealt with; the next one is a first one again."""
         self._stopping = False
 
-    def _handle(self, signal_number: int, frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self._stopping = True
             raise KeyboardInterrupt

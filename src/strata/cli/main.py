@@ -4,9 +4,13 @@ import contextlib
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from strata.cli.interrupt import Interrupts
 from strata.errors import ConfigError, StrataError
+
+if TYPE_CHECKING:
+    from strata.cli.context import Context
 
 OK, FAILED, USAGE, PIPE, INTERRUPTED = 0, 1, 2, 141, 130
 """Exit codes, as docs/cli.md lists them."""
@@ -37,6 +41,7 @@ def _run(tokens: list[str], interrupts: Interrupts) -> int:
 
     from strata.cli.app import build, explain
     from strata.cli.context import Context
+    from strata.cli.usage import UsageError
 
     for stream in (sys.stdout, sys.stderr):
         # What the terminal's encoding lacks is shown as an escape; file names may hold bytes that are no text at all.
@@ -48,7 +53,7 @@ def _run(tokens: list[str], interrupts: Interrupts) -> int:
     except CycloptsError as error:
         return _fail(context, explain(error), USAGE)
     except StrataError as error:
-        return _fail(context, str(error), USAGE if isinstance(error, ConfigError) else FAILED)
+        return _fail(context, str(error), USAGE if isinstance(error, ConfigError | UsageError) else FAILED)
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001  # the last line of defence: a user gets a sentence, not a traceback
@@ -57,7 +62,7 @@ def _run(tokens: list[str], interrupts: Interrupts) -> int:
     return code
 
 
-def _fail(context: "Context", message: str, code: int) -> int:  # type: ignore[name-defined] # noqa: F821
+def _fail(context: "Context", message: str, code: int) -> int:
     if context.debug:
         traceback.print_exc()
     context.output.error(message)

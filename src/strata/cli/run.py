@@ -7,12 +7,12 @@ from cyclopts import Parameter
 from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags
 from strata.cli.prompt import piped_prompt
-from strata.errors import ConfigError
+from strata.cli.usage import UsageError
 
 _SAMPLING = SamplingFlags()
 
 
-def run(
+def run(  # noqa: D417  # options are described where they are declared
     prompt: str | None = None,
     /,
     *,
@@ -31,7 +31,7 @@ def run(
     settings = context.resolve(sampling.settings()).settings
     text = piped_prompt() if prompt is None else prompt
     if text is None:
-        raise ConfigError("no prompt: give the text to continue as an argument, or pipe it in")
+        raise UsageError("no prompt: give the text to continue as an argument, or pipe it in")
     from strata.cli.session import load_model, options
     from strata.cli.stream import show
 

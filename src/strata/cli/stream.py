@@ -7,18 +7,12 @@ from typing import Any
 from strata.api.reply import Event, Finished
 from strata.cli.output import Output
 from strata.cli.progress import Bar
-from strata.text import Content, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
+from strata.text import Content, Reasoning
 
 OnPrompt = Callable[[int, int], None]
 
-_TYPES = {
-    Reasoning: "reasoning",
-    Content: "content",
-    ToolCallStart: "tool_call_start",
-    ToolCallArguments: "tool_call_arguments",
-    ToolCallEnd: "tool_call_end",
-    Finished: "finished",
-}
+_TYPES: dict[type, str] = {Reasoning: "reasoning", Content: "content", Finished: "finished"}
+"""What the command line can get: it declares no tools, so there are no calls."""
 
 
 def show(ask: Callable[[OnPrompt], Iterator[Event]], output: Output) -> list[Event]:
@@ -70,13 +64,6 @@ def _show_text(events: Iterator[Event], output: Output) -> list[Event]:
                     output.thought("\n\n")
                 written = event.text or written
                 output.text(event.text)
-            case ToolCallStart():
-                output.text(f"{event.name} ")
-            case ToolCallArguments():
-                output.text(event.json_fragment)
-            case ToolCallEnd():
-                output.text("\n")
-                written = "\n"
             case Finished():
                 if not written.endswith("\n"):
                     output.text("\n")
