@@ -23,6 +23,8 @@ class BlockType:
         bytes: bytes per block.
         dequantise: ``uint8 [n, bytes] -> float32 [n, weights]``.
         quantise: ``float32 [n, weights] -> uint8 [n, bytes]``, or None where we do not write the type.
+        largest: the largest magnitude ``quantise`` takes. A scale that overflows float16 would turn a whole block
+            into infinities, so everything with a float16 field stops at float16's own largest number.
     """
 
     name: str
@@ -31,6 +33,7 @@ class BlockType:
     bytes: int
     dequantise: Callable[[U8], F32] = field(repr=False)
     quantise: Callable[[F32], U8] | None = field(default=None, repr=False)
+    largest: float = 65504.0
 
     @property
     def bits(self) -> float:

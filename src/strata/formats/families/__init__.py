@@ -1,0 +1,1 @@
+"""One module per family of block types: how its blocks are read and written."""
