@@ -1,4 +1,4 @@
-"""Every length and cut around the sizes that matter: chunk 64, indexer block 4, budget 16, pass 512 (cases O04, O06, O07)."""
+"""Lengths around the sizes that matter: chunk 64, indexer block 4, budget 16, pass 512 (cases O04, O06, O07)."""
 
 import pytest
 import torch

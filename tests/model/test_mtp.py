@@ -98,6 +98,6 @@ def test_the_head_does_not_touch_the_text():
 
 def test_drafts_without_a_head_are_refused():
     config = load_config(metadata(SETTINGS["base"]))
-    weights, _ = load_weights(MemoryDirectory(tensors("base")), config)
+    weights = load_weights(MemoryDirectory(tensors("base")), config)
     with pytest.raises(RequestError, match="no draft head"):
         Network(config, weights, bind("cpu", config), drafts=True)

@@ -55,8 +55,8 @@ def slow_row(context, c):
     mixed, rows = ids[0] * c.multipliers[0], []
     for s in range(1, c.n):
         mixed ^= ids[s] * c.multipliers[s]
-        for h in range((s - 1) * c.heads, s * c.heads):
-            rows.append(mixed % c.sizes[h] + c.offsets[h])
+        heads = range((s - 1) * c.heads, s * c.heads)
+        rows.extend(mixed % c.sizes[h] + c.offsets[h] for h in heads)
     return rows
 
 

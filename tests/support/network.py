@@ -24,8 +24,7 @@ def network(name: str, *, drafts: bool = False, options: MtpOptions | None = Non
     if drafts:
         arrays |= tiny.mtp_tensors(name, mtp_oracle(name))
     config = load_config(tiny.metadata(tiny.SETTINGS[name], mtp=drafts))
-    weights, unused = load_weights(tiny.MemoryDirectory(arrays), config)
-    assert not unused
+    weights = load_weights(tiny.MemoryDirectory(arrays), config)
     return Network(config, weights, bind("cpu", config), drafts=drafts, mtp=options or MtpOptions())
 
 

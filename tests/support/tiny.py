@@ -280,11 +280,7 @@ class MemoryDirectory:
 
     def __init__(self, arrays: dict[str, np.ndarray]) -> None:
         self.arrays = arrays
-
-    @property
-    def tensors(self) -> dict[str, MemoryInfo]:
-        """All tensors by name."""
-        return {name: MemoryInfo(value.shape) for name, value in self.arrays.items()}
+        self.tensors = {name: MemoryInfo(value.shape) for name, value in arrays.items()}
 
     def load(self, name: str) -> np.ndarray:
         """A whole tensor."""

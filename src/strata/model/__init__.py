@@ -2,8 +2,17 @@
 
 from strata.model.config import ModelConfig
 from strata.model.load_config import load_config
-from strata.model.load_weights import load_weights
+from strata.model.load_weights import Inventory, load_weights, take_inventory, with_draft_head
 from strata.model.network import Network
 from strata.model.state import State
 
-__all__ = ["ModelConfig", "Network", "State", "load_config", "load_weights"]
+__all__ = [
+    "Inventory",
+    "ModelConfig",
+    "Network",
+    "State",
+    "load_config",
+    "load_weights",
+    "take_inventory",
+    "with_draft_head",
+]

@@ -50,7 +50,7 @@ class Rope:
     original_context: int = 0  # trained length; used with YaRN only
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    attention_factor: float | None = None  # None: 1 + 0.1 ln F
+    attention: float = 1.0  # further factor on cos and sin, besides YaRN's own 1 + 0.1 ln F
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def _rope(keys: Keys) -> Rope:
         original_context=keys.integer("rope.scaling.original_context_length"),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=keys.number("rope.scaling.attn_factor") if keys.has("rope.scaling.attn_factor") else None,
+        attention=keys.number("rope.scaling.attn_factor", 1.0),
     )
 
 

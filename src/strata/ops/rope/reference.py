@@ -23,8 +23,7 @@ def frequencies(rope: Rope) -> tuple[Tensor, float]:
     low = max(math.floor(turn(rope.beta_fast)), 0)
     high = min(math.ceil(turn(rope.beta_slow)), rope.dims - 1)
     ramp = ((torch.arange(half, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0, 1)
-    factor = rope.attention_factor if rope.attention_factor is not None else 1 + 0.1 * math.log(rope.scale)
-    return inv * (1 - ramp) + inv / rope.scale * ramp, factor
+    return inv * (1 - ramp) + inv / rope.scale * ramp, rope.attention * (1 + 0.1 * math.log(rope.scale))
 
 
 def axis_of_frequency(rope: Rope) -> Tensor:
