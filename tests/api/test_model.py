@@ -1,12 +1,12 @@
 import json
 
 import pytest
-from support.scripted import scripted_model
 
 from strata.api import Finished, Reply, ToolCall, Usage
 from strata.engine import Sampling
 from strata.errors import RequestError, TextError
 from strata.text import Content, Reasoning, ToolCallStart
+from support.scripted import scripted_model
 
 WEATHER = {
     "name": "get_w",
@@ -99,7 +99,7 @@ def test_rows_that_stand_for_nothing_are_never_chosen() -> None:
 
 
 def test_requests_use_the_models_defaults_unless_they_say_otherwise() -> None:
-    class Seen(Exception):
+    class SeenError(Exception):
         pass
 
     model = scripted_model("x", sampling=Sampling(temperature=0.5, top_k=9))
@@ -107,14 +107,14 @@ def test_requests_use_the_models_defaults_unless_they_say_otherwise() -> None:
 
     def generate(*args: object, **_rest: object) -> object:
         seen.append(args[3])
-        raise Seen
+        raise SeenError
 
     import strata.api.model as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "generate", generate)
         for options in ({}, {"top_k": None}, {"top_k": 0, "seed": 3}, {"temperature": 0}):
-            with pytest.raises(Seen):
+            with pytest.raises(SeenError):
                 model.complete("Say", **options)  # type: ignore[arg-type]
     half = Sampling(temperature=0.5, top_k=9)
     assert seen == [half, half, Sampling(temperature=0.5, seed=3), Sampling(top_k=9)]

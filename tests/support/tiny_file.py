@@ -31,7 +31,10 @@ def write_tiny(
 ) -> tuple[Path, ...]:
     """Write it, or a changed one, in F32."""
     data = [
-        TensorData.quantised(name, np.ascontiguousarray(value, np.float32), by_name("F32"))
+        # Bytes as they are, because a damaged file may be wanted.
+        TensorData(
+            name, value.shape, by_name("F32"), np.ascontiguousarray(value, np.float32).reshape(-1).view(np.uint8)
+        )
         for name, value in (tiny_tensors() if tensors is None else tensors).items()
     ]
     return write_model(path, tiny_metadata() if metadata is None else metadata, data, shards=shards)

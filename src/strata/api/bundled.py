@@ -13,13 +13,13 @@ BUNDLED = {"pebble": "pebble-q8_0.gguf", "pebble-iq3": "pebble-iq3.gguf"}
 def find(model: str | Path | None) -> Path:
     """The file meant by a path or by the name of a bundled model; None is Pebble.
 
-    A file of the working directory that has such a name is meant by ``./pebble``.
+    A file of the working directory that has such a name is meant by ``./pebble``, or by a Path.
 
     Raises:
         StrataError: there is neither, or the installation lacks the bundled file.
     """
     name = "pebble" if model is None else str(model)
-    if name in BUNDLED:
+    if name in BUNDLED and not isinstance(model, Path):
         path = FOLDER / BUNDLED[name]
         if not path.exists():
             raise StrataError(f"the model in the box is missing from this installation: no file {path}; reinstall")

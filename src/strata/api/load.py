@@ -1,6 +1,6 @@
 """From a file to a model that answers."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
         path: a GGUF file, any file of a split set, or the name of a bundled model ("pebble", "pebble-iq3"); None is
             Pebble.
         threads: CPU threads torch uses, in the whole process; None leaves torch's own choice.
-        on_load: called with (bytes loaded, bytes to load) after each tensor.
+        on_load: called with (bytes loaded, bytes to load) after each tensor; bytes of float32.
 
     Raises:
         GgufError: the file or its set is damaged or incomplete.
@@ -48,30 +48,31 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
 def _load(directory: TensorDirectory, threads: int | None, on_load: OnLoad | None) -> Model:
     import torch
 
-    from strata.api.rehearsal import rehearse
-    from strata.model import Network, load_config, load_weights
+    from strata.model import Network, load_config, load_weights, take_inventory
     from strata.ops import bind
 
     metadata = directory.metadata
     config = load_config(metadata)
     sampling = file_sampling(metadata)
-    rehearsal = rehearse(directory, config)
+    inventory = take_inventory(directory, config)
     template = ChatTemplate.from_metadata(metadata) if "tokenizer.chat_template" in metadata else None
     tokenizer = Tokenizer.from_metadata(metadata)
-    ram.check(rehearsal.needed, ram.measure())
+    if tokenizer.size > config.V:
+        raise ModelError(f"the tokenizer has {tokenizer.size} tokens, but the embedding only {config.V} rows")
+    ram.check(inventory.bytes, ram.measure())
     if threads is not None:
         torch.set_num_threads(threads)
-    weights, unused = load_weights(_Watched(directory, rehearsal.loaded, on_load), config)
-    return Model(Network(config, weights, bind("cpu", config)), tokenizer, template, sampling, unused)
+    weights = load_weights(_Watched(directory, inventory.bytes, on_load), config)
+    return Model(Network(config, weights, bind("cpu", config)), tokenizer, template, sampling, inventory.unused)
 
 
 class _Watched:
     """A directory that reports what has been loaded from it."""
 
-    def __init__(self, directory: TensorDirectory, names: Collection[str], on_load: OnLoad | None) -> None:
+    def __init__(self, directory: TensorDirectory, total: int, on_load: OnLoad | None) -> None:
         self._directory = directory
+        self._total = total
         self._on_load = on_load
-        self._total = sum(directory.tensors[name].nbytes for name in names)
         self._done = 0
 
     @property
@@ -80,9 +81,9 @@ class _Watched:
 
     def load(self, name: str) -> NDArray[np.float32]:
         values = self._directory.load(name)
-        self._done += self.tensors[name].nbytes
+        self._done += values.nbytes
         if self._on_load:
-            self._on_load(min(self._done, self._total), self._total)
+            self._on_load(min(self._done, self._total), self._total)  # scale tensors are not in the total
         return values
 
     def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:

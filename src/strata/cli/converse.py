@@ -75,7 +75,7 @@ class Conversation:
                 interrupts.rearm()
                 stopped = True
                 sys.stderr.write("\n")
-                self.output.note("stopped; Ctrl-C again, Ctrl-D or /exit leaves")
+                self.output.note("stopped. Ctrl-C once more, Ctrl-D or /exit leaves.")
 
     def obey(self, line: str) -> bool:
         """Do what a typed line says; False means leave."""

@@ -6,11 +6,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from strata.api.rehearsal import rehearse
 from strata.cli.inspection.roles import OTHER, ROLES, Role, role_of
 from strata.errors import ModelError
 from strata.gguf import TensorDirectory, TensorInfo
-from strata.model import ModelConfig, load_config
+from strata.model import ModelConfig, load_config, take_inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def report(directory: TensorDirectory) -> Report:
     try:
         watched = _Watched(directory.metadata)
         config = load_config(watched)
-        rehearsal = rehearse(directory, config)
+        inventory = take_inventory(directory, config)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
     infos = list(directory.tensors.values())
@@ -81,9 +80,9 @@ def report(directory: TensorDirectory) -> Report:
         roles=tuple((role, _part(members)) for role, members in by_role.items() if members),
         types=tuple(sorted(types, key=lambda pair: -pair[1].nbytes)),
         whole=_part(infos),
-        needed=rehearsal.needed,
+        needed=inventory.bytes,
         unread_keys=tuple(key for key in directory.metadata if key.startswith(prefix) and key not in watched.read),
-        unused=rehearsal.unused,
+        unused=inventory.unused,
     )
 
 
