@@ -1,12 +1,11 @@
 """The commands put together."""
 
 import difflib
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
-from cyclopts.exceptions import CycloptsError, UnknownOptionError
+from cyclopts.exceptions import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from strata import __version__
 from strata.cli.chat import chat
@@ -27,8 +26,8 @@ _NO_FLAGS = GlobalFlags()
 _GLOBAL_NAMES = {f"--{field.name}" for field in fields(GlobalFlags)}
 
 
-def bare() -> App:
-    """The commands without what runs them: for help, completion and documents."""
+def build(context: Context) -> App:
+    """All commands. They see the options that stand before or behind any of them through `context`."""
     app = App(
         name="strata",
         help=HELP,
@@ -37,15 +36,9 @@ def bare() -> App:
         version_flags=["--version"],
         group_parameters=Group("Options", sort_key=1),
     )
-    app.meta.group_parameters = Group("Global options", sort_key=2)
     for command in (chat, run, inspect, doctor, config, completion):
         app.command(command)
-    return app
-
-
-def build(context: Context) -> Callable[[list[str]], int]:
-    """A function that runs a command line and returns the exit code."""
-    app = bare()
+    app.meta.group_parameters = Group("Global options", sort_key=2)
 
     @app.meta.default
     def _meta(
@@ -56,20 +49,32 @@ def build(context: Context) -> Callable[[list[str]], int]:
         given = {"context": context} if "context" in ignored else {}
         return command(*bound.args, **bound.kwargs, **given) or 0
 
-    def line(tokens: list[str]) -> int:
-        command, bound, _ = app.meta.parse_args(tokens, exit_on_error=False, print_error=False)
-        return command(*bound.args, **bound.kwargs) or 0
+    return app
 
-    return line
+
+def call(app: App, tokens: list[str]) -> int:
+    """Run a command line and return the exit code.
+
+    Raises:
+        CycloptsError: the tokens are no command line of ours.
+    """
+    command, bound, _ = app.meta.parse_args(tokens, exit_on_error=False, print_error=False)
+    return command(*bound.args, **bound.kwargs) or 0
 
 
 def explain(error: CycloptsError) -> str:
     """A parsing error in one sentence, with the nearest valid name of a mistyped option."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"unexpected argument {error.unused_tokens[0]!r}; a text with spaces needs quotes around it"
     text = " ".join(str(error).split()).rstrip(".")
     text = text[:1].lower() + text[1:]
-    if isinstance(error, UnknownOptionError) and "Did you mean" not in text:
-        typed = (error.token.keyword or error.token.value).partition("=")[0]
-        names = {name for argument in error.argument_collection for name in argument.names}
-        close = difflib.get_close_matches(typed, sorted(names | _GLOBAL_NAMES), n=1)
-        text += f"; did you mean {close[0]}?" if close else ""
+    typed, names = "", set(_GLOBAL_NAMES)
+    if isinstance(error, UnknownOptionError):
+        typed = error.token.keyword or error.token.value
+        names |= {name for argument in error.argument_collection for name in argument.names}
+    elif isinstance(error, UnknownCommandError) and error.unused_tokens:
+        typed = error.unused_tokens[0]
+    if typed.startswith("-") and "Did you mean" not in text:
+        close = difflib.get_close_matches(typed.partition("=")[0], sorted(names), n=1)
+        return f"unknown option: {typed}" + (f"; did you mean {close[0]}?" if close else "")
     return text

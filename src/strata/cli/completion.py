@@ -1,9 +1,15 @@
 """`strata completion`: scripts that let a shell complete our command lines."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from strata.cli.context import Context
 
 
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+def completion(  # noqa: D417  # the context is no argument of a command line
+    shell: Literal["bash", "zsh", "fish"], /, *, context: Annotated[Context, Parameter(parse=False)]
+) -> int:
     """Print a script that lets your shell complete strata's commands and options.
 
     For bash: `source <(strata completion bash)` in ~/.bashrc. For zsh: write it to a file _strata in a folder of
@@ -12,7 +18,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     Args:
         shell: The shell.
     """
-    from strata.cli.app import bare
+    from strata.cli.app import build
 
-    print(bare().generate_completion(shell=shell))
+    context.output.text(build(context).generate_completion(shell=shell) + "\n")
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.api import Model
 from strata.api.reply import Event
-from strata.cli.interrupt import Interrupts
+from strata.cli.interrupt import INTERRUPTED, Interrupts
 from strata.cli.output import Output
 from strata.cli.session import options
 from strata.cli.stream import show
@@ -65,14 +65,14 @@ class Conversation:
         stopped = False
         while True:
             try:
-                line = _read_line()
-                stopped = False
-                if line is None or not self.obey(line.strip()):
-                    return 0
+                with interrupts.raising():
+                    line = _read_line()
+                    stopped = False
+                    if line is None or not self.obey(line.strip()):
+                        return 0
             except KeyboardInterrupt:
                 if stopped:
-                    return 130
-                interrupts.rearm()
+                    return INTERRUPTED
                 stopped = True
                 sys.stderr.write("\n")
                 self.output.note("stopped. Ctrl-C once more, Ctrl-D or /exit leaves.")

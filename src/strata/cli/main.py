@@ -6,14 +6,14 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
-from strata.cli.interrupt import Interrupts
+from strata.cli.interrupt import INTERRUPTED, Interrupts
 from strata.errors import ConfigError, StrataError
 
 if TYPE_CHECKING:
     from strata.cli.context import Context
 
-OK, FAILED, USAGE, PIPE, INTERRUPTED = 0, 1, 2, 141, 130
-"""Exit codes, as docs/cli.md lists them."""
+OK, FAILED, USAGE, PIPE = 0, 1, 2, 141
+"""Exit codes, as docs/cli.md lists them; and INTERRUPTED."""
 
 
 def main(tokens: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(tokens: list[str] | None = None) -> int:
     try:
         with interrupts:
             return _run(sys.argv[1:] if tokens is None else tokens, interrupts)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before the handler was there
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Nothing may be flushed into the pipe at exit either.
@@ -39,7 +39,7 @@ def _run(tokens: list[str], interrupts: Interrupts) -> int:
     # Only now, so that Ctrl-C is already looked after.
     from cyclopts.exceptions import CycloptsError
 
-    from strata.cli.app import build, explain
+    from strata.cli.app import build, call, explain
     from strata.cli.context import Context
     from strata.cli.usage import UsageError
 
@@ -48,7 +48,7 @@ def _run(tokens: list[str], interrupts: Interrupts) -> int:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     context = Context(interrupts)
     try:
-        code = build(context)(tokens)
+        code = call(build(context), tokens)
         sys.stdout.flush()
     except CycloptsError as error:
         return _fail(context, explain(error), USAGE)

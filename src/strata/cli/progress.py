@@ -9,6 +9,13 @@ from typing import Self
 PATIENCE = 1.0
 """Seconds of silence before the bar appears."""
 
+_shown = threading.Event()  # whether a bar is on the screen
+
+
+def farewell() -> bytes:
+    """What to write to the terminal when the process ends on the spot: no bar, a cursor, a fresh line."""
+    return b"\r\x1b[2K\x1b[?25h" if _shown.is_set() else b"\n"
+
 
 class Bar:
     """Appears on stderr after a second, if a person looks on, and leaves no trace.
@@ -29,6 +36,9 @@ class Bar:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
+            # Not in the thread: an interrupt while both import would leave the thread waiting for ever.
+            import rich.progress  # noqa: F401
+
             self._thread = threading.Thread(target=self._draw, daemon=True)
             self._thread.start()
         return self
@@ -45,6 +55,7 @@ class Bar:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        _shown.set()
         # A terminal that went away is found out by whoever writes results.
         with (
             contextlib.suppress(OSError),
@@ -52,4 +63,5 @@ class Bar:
         ):
             task = progress.add_task(self.label, total=None)
             while not self._over.wait(0.1):
-                progress.update(task, completed=self._done, total=self._total, description=self.label)
+                progress.update(task, completed=self._done, total=self._total)
+        _shown.clear()
