@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from support.ggufs import (  # noqa: E402  # the path is set above
+from support.ggufs import (  # the path is set above
     MEMORY_CONSTANT,
     MEMORY_FACTOR,
     SECONDS,

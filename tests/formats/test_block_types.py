@@ -1,8 +1,8 @@
 """The table of types, and finding a type from what a file says."""
 
-import gguf
 import pytest
 
+import gguf
 from strata.errors import FormatError
 from strata.formats import TYPES, by_name, resolve
 

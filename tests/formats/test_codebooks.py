@@ -1,11 +1,11 @@
 """Grids, signs and the nearest codeword of the IQ types."""
 
-import gguf
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gguf
 from strata.formats.codebooks.grids import grid
 from strata.formats.codebooks.nearest import nearest
 from strata.formats.codebooks.signs import even_signs, fold, signs

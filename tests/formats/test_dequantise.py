@@ -1,9 +1,9 @@
 """Reading blocks: the gguf package judges byte for byte; hand-made vectors for what it cannot read."""
 
-import gguf
 import numpy as np
 import pytest
 
+import gguf
 from strata.errors import FormatError
 from strata.formats import TYPES, by_name, dequantise
 from support.blocks import HALF_SCALED, SECOND_AT, set_scales

@@ -1,12 +1,12 @@
 """Written bytes against the gguf package's quantisers, for the types it can write."""
 
-import gguf
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import gguf
 from strata.formats import by_name, dequantise, quantise
 
 untimed = settings(deadline=None)  # a busy machine is not a failure

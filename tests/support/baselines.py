@@ -3,8 +3,9 @@
 Each takes ``x [n, weights]`` and returns the weights that would be read back. The grids are gguf's own.
 """
 
-import gguf
 import numpy as np
+
+import gguf
 
 IQ4_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float64)
 

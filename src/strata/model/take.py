@@ -1,6 +1,7 @@
 """Handing out a file's tensors: each once, checked, in float32."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.errors import ModelError
+from strata.formats import apply_tensor_scale
 
 
 class Info(Protocol):
@@ -74,13 +76,16 @@ class Taker:
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A float32 tensor, multiplied by its `.scale` tensor if the file has one (NVFP4)."""
-        values = self._read(name, shape)
+        self._check(name, shape)
         scale = name.removesuffix(".weight") + ".scale"
-        if name.endswith(".weight") and self.has(scale):
-            per = shape[:1] if len(shape) == 3 else (1,)
-            values = values * self._read(scale, per).reshape(-1, *([1] * (len(shape) - 1)))
-        self.bytes += values.numel() * values.element_size()
-        return values
+        scaled = name.endswith(".weight") and self.has(scale)
+        if scaled:
+            self._check(scale, shape[:1] if len(shape) == 3 else (1,))
+        self.bytes += 4 * prod(shape)
+        if self._dry:
+            return torch.empty(shape, device="meta")
+        values = self._directory.load(name)
+        return torch.from_numpy(apply_tensor_scale(values, self._directory.load(scale)) if scaled else values)
 
     def table(self, name: str, rows: int, width: int) -> FileTable:
         """A matrix that stays in the file."""
@@ -97,12 +102,6 @@ class Taker:
         if not self._dry:
             raise ModelError(problem)
         self.problems.append(problem)
-
-    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        self._check(name, shape)
-        if self._dry:
-            return torch.empty(shape, device="meta")
-        return torch.from_numpy(self._directory.load(name))
 
     def _check(self, name: str, shape: tuple[int, ...]) -> None:
         self._taken.add(name)

@@ -1,0 +1,301 @@
+"""Details of the model that must not go unnoticed if they are wrong.
+
+Each entry changes one detail of the code, and names the tests that must then fail. `tools/mutate.py` tries them.
+"""
+
+from dataclasses import dataclass
+
+MODEL = ("tests/model/test_parity.py", "-k", "one and pass")
+WINDOWS = ("tests/model/test_windows.py",)
+STEPS = ("tests/model/test_parity.py",)
+MTP = ("tests/model/test_mtp.py",)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`old` in `file` (below src/strata) becomes `new`; at least one of `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = MODEL
+
+
+def _m(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = MODEL) -> Mutation:
+    return Mutation(name, file, old, new, tests)
+
+
+HC = "ops/hyper_connection/reference.py"
+GDN = "ops/gdn/project.py"
+QSA = "ops/qsa/"
+MOE = "ops/moe/reference.py"
+NGRAM = "ops/ngram/"
+ROPE = "ops/rope/reference.py"
+
+MUTATIONS = (
+    # norms
+    _m("norm: one plus w a second time", "ops/norm/reference.py", ".flatten(-2) * w", ".flatten(-2) * (1 + w)"),
+    _m("norm: one mean over all streams", HC, "w.norm, streams, eps", "w.norm, 1, eps"),
+    _m(
+        "norm: no epsilon",
+        "ops/norm/reference.py",
+        "(parts.square().mean(-1, keepdim=True) + eps)",
+        "(parts.square().mean(-1, keepdim=True))",
+        ("tests/ops/test_norm.py",),
+    ),
+    # hyper-connections
+    _m("inject: factor 2 missing", HC, "return mixed, 2 * sigmoid", "return mixed, 1 * sigmoid"),
+    _m("inject: not divided by S", HC, "linear(xn, w.inject) / streams", "linear(xn, w.inject)"),
+    _m("read: not divided by S before silu", HC, "linear(xn, w.down) / streams", "linear(xn, w.down)"),
+    _m("read: sum instead of mean over streams", HC, ".mean(-2)", ".sum(-2)"),
+    _m("read: gate without sigmoid", HC, "gate = sigmoid(linear(low, w.up))", "gate = linear(low, w.up)"),
+    _m(
+        "write: normalised streams",
+        "model/forward.py",
+        "return ops.hc_write(residual, out, inject)",
+        "return ops.hc_write(ops.rms(residual, torch.ones(residual.shape[1])), out, inject)",
+    ),
+    # gated delta network
+    _m("GDN: gate activation silu", GDN, "w.norm, eps) * sigmoid(z)", "w.norm, eps) * silu(z)"),
+    _m(
+        "GDN: value heads grouped, not tiled (steps)",
+        "ops/gdn/recurrent.py",
+        "x.repeat(v.shape[-2] // x.shape[0], 1)",
+        "x.repeat_interleave(v.shape[-2] // x.shape[0], 0)",
+        STEPS,
+    ),
+    _m(
+        "GDN: value heads grouped, not tiled (chunks)",
+        "ops/gdn/chunked.py",
+        "x.repeat(1, tiles, 1)",
+        "x.repeat_interleave(tiles, 1)",
+    ),
+    _m("GDN: mean instead of sum in the q/k norm", GDN, "x.square().sum(-1", "x.square().mean(-1"),
+    _m(
+        "GDN: epsilon outside the root",
+        GDN,
+        "torch.sqrt(x.square().sum(-1, keepdim=True) + NORM_EPS)",
+        "(torch.sqrt(x.square().sum(-1, keepdim=True)) + NORM_EPS)",
+        ("tests/ops/test_gdn.py",),
+    ),
+    _m("GDN: q not scaled", GDN, "* c.d**-0.5", "* 1.0"),
+    _m("GDN: no silu after the convolution", GDN, "mixed = silu(convolve(", "mixed = (convolve("),
+    _m("GDN: beta without sigmoid", GDN, "beta=sigmoid(linear(m, w.beta))", "beta=linear(m, w.beta)"),
+    _m("GDN: dt not added", GDN, "linear(m, w.alpha) + w.dt", "linear(m, w.alpha)"),
+    _m(
+        "GDN: decay after the update (steps)",
+        "ops/gdn/recurrent.py",
+        "return state + key * delta[:, None, :]",
+        "return (state + key * delta[:, None, :]) * torch.exp(g)[:, None, None]",
+        STEPS,
+    ),
+    _m("GDN: taps reversed", GDN, "total = total + taps[:, j] *", "total = total + taps[:, n - 1 - j] *"),
+    _m("GDN: diagonal counted as earlier (chunks)", "ops/gdn/chunked.py", "* decay).tril(-1)", "* decay).tril(0)"),
+    _m(
+        "GDN: chunks at relative positions",
+        "ops/gdn/chunked.py",
+        "(start + first) % CHUNK",
+        "first % CHUNK",
+        ("tests/ops/test_gdn.py",),
+    ),
+    _m(
+        "GDN: a difference of running sums as decay",
+        "ops/gdn/chunked.py",
+        "torch.exp(steps.cumsum(-2)).tril()",
+        "torch.exp(g.cumsum(-1)[..., :, None] - g.cumsum(-1)[..., None, :]).tril()",
+        ("tests/ops/test_gdn.py",),
+    ),
+    # sparse attention
+    _m("QSA: tail rows not attended", QSA + "select.py", "return allowed | tail", "return allowed"),
+    _m(
+        "QSA: ties to the higher block",
+        QSA + "select.py",
+        "torch.sort(scores.masked_fill(hidden, -1.0), dim=-1, descending=True, stable=True).indices",
+        "scores.shape[1] - 1 - torch.sort(scores.masked_fill(hidden, -1.0).flip(-1), dim=-1, descending=True,"
+        " stable=True).indices",
+    ),
+    _m(
+        "QSA: norm before mean",
+        QSA + "project.py",
+        "rms(pooled, w.ik_norm, eps)",
+        "rms(ik, w.ik_norm, eps).unflatten(0, (-1, ratio)).mean(1)",
+    ),
+    _m(
+        "QSA: block keys at the last token's position",
+        "model/forward.py",
+        "[old * ratio : complete * ratio : ratio]",
+        "[old * ratio + ratio - 1 : complete * ratio : ratio]",
+    ),
+    _m("QSA: negative scores count", QSA + "select.py", "torch.relu(iq @ keys.T)", "(iq @ keys.T)"),
+    _m("QSA: one block more", QSA + "select.py", "order[:, :blocks]", "order[:, : blocks + 1]"),
+    _m(
+        "QSA: own block always chosen",
+        QSA + "select.py",
+        "hidden, -1.0)",
+        "hidden, -1.0).scatter(1, (complete[:, None] - 1).clamp(min=0), 1e9)",
+    ),
+    _m(
+        "QSA: indexer keys rotated before pooling",
+        "model/forward.py",
+        "memory.ik.write(x.ik)",
+        "memory.ik.write(x.ik * angles.cos[:, :1])",
+    ),
+    _m("QSA: gate without sigmoid", QSA + "attend.py", "o * sigmoid(gate)", "o * gate"),
+    _m("QSA: gate rows before query rows", QSA + "project.py", "q, gate = linear", "gate, q = linear"),
+    _m("QSA: no scale", QSA + "attend.py", "* q.shape[-1] ** -0.5", "* 1.0"),
+    _m("QSA: always dense", "model/forward.py", "state.positions, sparse=True", "state.positions, sparse=False"),
+    # rotary positions
+    _m(
+        "rope: neighbouring pairs",
+        ROPE,
+        "x1, x2 = x[..., :half], x[..., half : 2 * half]",
+        "x1, x2 = x[..., : 2 * half : 2], x[..., 1 : 2 * half : 2]",
+    ),
+    _m(
+        "rope: h and w swapped",
+        ROPE,
+        "3 * rope.sections[which] : 3] = which",
+        "3 * rope.sections[which] : 3] = 3 - which",
+        ("tests/model/test_parity.py", "-k", "images"),
+    ),
+    _m(
+        "rope: positions counted after images",
+        "model/forward.py",
+        "max(state.next_position, int(done.positions[:n].max()) + 1)",
+        "state.length",
+        STEPS,
+    ),
+    _m("YaRN: no attention factor", ROPE, "rope.attention * (1 + 0.1 * math.log(rope.scale))", "1.0"),
+    _m(
+        "YaRN: ramp turned round",
+        ROPE,
+        "inv * (1 - ramp) + inv / rope.scale * ramp",
+        "inv * ramp + inv / rope.scale * (1 - ramp)",
+    ),
+    # experts
+    _m("router: weights not renormalised", MOE, "p / p.sum(-1, keepdim=True)", "p"),
+    _m("router: one expert fewer", MOE, "p = p[:, :topk]", "p = p[:, :topk] * (torch.arange(topk) < topk - 1)"),
+    _m(
+        "router: ties to the higher expert",
+        MOE,
+        "torch.sort(probabilities, dim=-1, descending=True, stable=True)",
+        "(lambda s: (s[0], probabilities.shape[1] - 1 - s[1]))(torch.sort(probabilities.flip(-1), dim=-1,"
+        " descending=True, stable=True))",
+        ("tests/ops/test_moe.py",),
+    ),
+    _m("experts: silu on up", MOE, "silu(linear(m, gate)) * linear(m, up)", "linear(m, gate) * silu(linear(m, up))"),
+    _m("shared expert: not gated", MOE, "return gate * expert(", "return expert("),
+    # n-gram embedding
+    _m("hash: lags in the other order", NGRAM + "hash.py", "* c.multipliers[lag])", "* c.multipliers[c.n - lag])"),
+    _m(
+        "hash: EOS does not cut",
+        NGRAM + "hash.py",
+        "dead |= earlier == c.eos",
+        "dead |= earlier < 0",
+        ("tests/ops/test_ngram.py",),
+    ),
+    _m(
+        "hash: EOS cuts itself",
+        NGRAM + "hash.py",
+        "dead = np.zeros(count, dtype=bool)",
+        "dead = tokens[c.n - 1 :] == c.eos",
+        ("tests/ops/test_ngram.py",),
+    ),
+    _m("PLE: no signed root", NGRAM + "mix.py", "a = a.sign() * a.abs().clamp(min=1e-6).sqrt()", "a = a * 1.0"),
+    _m("PLE: not divided by sqrt(H)", NGRAM + "mix.py", "/ value.shape[-1] ** 0.5", "/ 1.0"),
+    _m(
+        "PLE: no dilation",
+        NGRAM + "mix.py",
+        "convolve(torch.cat((tail, normed)), w.conv, dilation)",
+        "convolve(torch.cat((tail, normed))[(dilation - 1) * (w.conv.shape[1] - 1) :], w.conv, 1)",
+    ),
+    _m("PLE: silu missing", NGRAM + "mix.py", "smooth = silu(", "smooth = ("),
+    _m("PLE: gated value not added itself", NGRAM + "mix.py", "residual + (gated + smooth)", "residual + smooth"),
+    # state
+    _m(
+        "commit: convolution tail one row short",
+        "model/forward.py",
+        "return torch.cat((old, new))[new.shape[0] :]",
+        "return torch.cat((old[:1], old, new))[new.shape[0] : new.shape[0] + old.shape[0]]",
+        STEPS,
+    ),
+    _m(
+        "commit: whole window's state after a partial commit",
+        "model/forward.py",
+        "s if n == len(done.ids) else ops.gdn_advance(kept, memory.s)",
+        "s",
+        WINDOWS,
+    ),
+    _m(
+        "commit: history keeps refused ids",
+        "model/forward.py",
+        "(*state.history, *done.ids[:n])[n:]",
+        "(*state.history, *done.ids)[len(done.ids) :]",
+        WINDOWS,
+    ),
+    _m("commit: n-gram tail keeps refused rows", "model/forward.py", "done.ngram[:n]", "done.ngram", WINDOWS),
+    _m(
+        "commit: blocks of refused tokens",
+        "model/state.py",
+        "self.blocks.commit(self.k.length // ratio - self.blocks.length)",
+        "self.blocks.commit((self.k.length + ratio - 1) // ratio - self.blocks.length)",
+        WINDOWS,
+    ),
+    _m(
+        "window: rows summed together",
+        "ops/linear/reference.py",
+        "if x.shape[0] > WINDOW_ROWS:",
+        "if x.shape[0] > 1:",
+        WINDOWS,
+    ),
+    _m(
+        "window: exponentials of all rows at once",
+        "ops/elementwise/reference.py",
+        "if 1 < x.shape[0] <= WINDOW_ROWS:",
+        "if x.shape[0] < 0:",
+        WINDOWS,
+    ),
+    # draft head
+    _m("MTP: one norm per stream", "model/mtp.py", "c.S if options.norm_per_stream else 1", "c.S", MTP),
+    _m(
+        "MTP: embedding not normalised", "model/mtp.py", "ops.rms(w.embed.rows(ids), w.enorm)", "w.embed.rows(ids)", MTP
+    ),
+    _m(
+        "MTP: embedding and hidden halves swapped",
+        "model/load_mtp.py",
+        "fc_embedding, fc_hidden = (half",
+        "fc_hidden, fc_embedding = (half",
+        MTP,
+    ),
+    _m(
+        "MTP: embedding added to one stream only",
+        "model/mtp.py",
+        "streams = [e + ops.linear(part, w.fc_hidden) for part",
+        "streams = [e * (i == 0) + ops.linear(part, w.fc_hidden) for i, part",
+        MTP,
+    ),
+    _m(
+        "MTP: cells one position late",
+        "model/mtp.py",
+        "[max(before - 1, 0) : state.length - 1]",
+        "[max(before - 1, 0) : state.length - 1] + 1",
+        MTP,
+    ),
+    _m("MTP: hidden row of the token itself", "model/mtp.py", "done.residual[: n - 1]))", "done.residual[1:n]))", MTP),
+    _m(
+        "MTP: chain fed with the trunk's row",
+        "model/mtp.py",
+        "ids = [int(logits.argmax())]",
+        "ids, residual = [int(logits.argmax())], memory.residual[None]",
+        MTP,
+    ),
+    _m(
+        "MTP: the trunk's mixer",
+        "model/load_mtp.py",
+        'mixer=_mixer(take, c, name("mixer_norm"), name("mixer_down"), name("mixer_up")),',
+        'mixer=_mixer(take, c, "output_hc_norm.weight", "output_hc_down.weight", "output_hc_up.weight"),',
+        MTP,
+    ),
+    _m("MTP: selection instead of dense attention", "model/mtp.py", "sparse: bool = False", "sparse: bool = True", MTP),
+)
