@@ -152,6 +152,12 @@ def test_a_lying_field(tmp_path, field, value, words):
     refused(tmp_path, lie(SAMPLE, field, value), *words)
 
 
+def test_the_last_string_of_a_file_may_not_reach_past_its_end(tmp_path):
+    built = build([("k", "string[]", ["a", "bc"])], pad_last=False)
+    data = bytes(built.data)
+    refused(tmp_path, data[:-10] + struct.pack("<Q", 3) + data[-2:], "'k', element 1,", "needs 3 bytes", "truncated")
+
+
 def test_the_lies_above_were_about_a_sound_file(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(SAMPLE.data)
