@@ -1,0 +1,1 @@
+"""Training documents: prose found in the Python distribution, and tasks made from a seed."""

@@ -1,0 +1,1 @@
+"""What Pebble can do, measured on held-out prompts."""

@@ -1,0 +1,1 @@
+"""Losses, optimisers, schedule, checkpoints and the training loop."""

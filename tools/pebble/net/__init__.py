@@ -1,0 +1,1 @@
+"""The training forward pass: the model of docs' model specification, batched, differentiable, one GPU."""

@@ -1,0 +1,1 @@
+"""From a trained checkpoint to the GGUF files that ship."""
