@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import strata
+from strata import pebble
+from strata.api import bundled
 from strata.api.bundled import BUNDLED
 from strata.engine import NotFiniteError, Sampling
 from strata.errors import GgufError, ModelError, RequestError, StrataError, TextError
@@ -174,10 +176,16 @@ def test_a_nan_weight_ends_the_request_that_meets_it(tmp_path) -> None:  # cases
         model.complete("a", max_tokens=1)
 
 
-def test_threads_are_set_or_refused(tiny) -> None:
+def test_threads_are_set_or_refused(tiny, monkeypatch) -> None:
     before = torch.get_num_threads()
     try:
         strata.load(tiny, threads=before + 1)
+        assert torch.get_num_threads() == before + 1
+        strata.load(tiny)  # a small model: sharing its work would cost more than it brings
+        assert torch.get_num_threads() == 1
+        torch.set_num_threads(before + 1)
+        monkeypatch.setattr("strata.api.loading.SMALL", 0)
+        strata.load(tiny)
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
@@ -187,15 +195,9 @@ def test_threads_are_set_or_refused(tiny) -> None:
 
 
 def test_names_mean_the_models_in_the_box(tmp_path, monkeypatch) -> None:
-    from strata.api import bundled
-
-    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
-    with pytest.raises(StrataError, match=r"missing from this installation: no file .*pebble-q8_0\.gguf"):
-        bundled.find(None)
-    for name, file in BUNDLED.items():
-        (tmp_path / file).touch()
-        assert bundled.find(name) == tmp_path / file
-    assert bundled.find(None) == bundled.find("pebble") == tmp_path / "pebble-q8_0.gguf"
+    assert bundled.find(None) == bundled.find("pebble") == pebble.path("q8_0")
+    assert bundled.find("pebble-iq3") == pebble.path("iq3")
+    assert set(BUNDLED.values()) == set(pebble.VARIANTS)
     (tmp_path / "pebble").touch()
     monkeypatch.chdir(tmp_path)
     assert bundled.find("./pebble") == bundled.find(Path("pebble")) == Path("pebble")
@@ -203,3 +205,6 @@ def test_names_mean_the_models_in_the_box(tmp_path, monkeypatch) -> None:
         bundled.find("peble")
     with pytest.raises(GgufError, match=r"none\.gguf"):
         strata.load(tmp_path / "none.gguf")
+    monkeypatch.setattr(pebble, "path", lambda _: tmp_path / "gone.gguf")
+    with pytest.raises(StrataError, match=r"missing from this installation: no file .*gone\.gguf"):
+        strata.load()

@@ -89,5 +89,5 @@ def test_the_command_says_all_and_its_exit_code_is_pebbles(capsys, monkeypatch, 
 
 
 def test_a_box_that_cannot_be_opened_is_a_reason(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("strata.api.bundled.FOLDER", tmp_path)
+    monkeypatch.setattr("strata.pebble.path", lambda _: tmp_path / "gone.gguf")
     assert "missing from this installation" in str(command._try_the_box())

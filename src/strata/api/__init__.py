@@ -3,7 +3,7 @@
 Importing it does not import torch; `load` does.
 """
 
-from strata.api.load import load
+from strata.api.loading import load
 from strata.api.model import Model
 from strata.api.reply import Event, Finished, Options, Reply, ToolCall, Usage
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
+from strata import pebble
 from strata.errors import StrataError
 
-FOLDER = Path(__file__).parent.parent / "pebble"
-
-BUNDLED = {"pebble": "pebble-q8_0.gguf", "pebble-iq3": "pebble-iq3.gguf"}
-"""File names by the names that stand for them."""
+BUNDLED = {"pebble": "q8_0", "pebble-iq3": "iq3"}
+"""Variants of Pebble by the names that stand for them."""
 
 
 def find(model: str | Path | None) -> Path:
@@ -20,7 +19,7 @@ def find(model: str | Path | None) -> Path:
     """
     name = "pebble" if model is None else str(model)
     if name in BUNDLED and not isinstance(model, Path):
-        path = FOLDER / BUNDLED[name]
+        path = pebble.path(BUNDLED[name])
         if not path.exists():
             raise StrataError(f"the model in the box is missing from this installation: no file {path}; reinstall")
         return path

@@ -14,6 +14,9 @@ from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo, open_model
 from strata.text import ChatTemplate, Tokenizer
 
+SMALL = 4_000_000
+"""Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
+
 OnLoad = Callable[[int, int], None]
 
 
@@ -26,7 +29,8 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
     Args:
         path: a GGUF file, any file of a split set, or the name of a bundled model ("pebble", "pebble-iq3"); None is
             Pebble.
-        threads: CPU threads torch uses, in the whole process; None leaves torch's own choice.
+        threads: CPU threads torch uses, in the whole process; None is one for a small model, where sharing the work
+            takes longer than doing it, and torch's own choice for others.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes of float32.
 
     Raises:
@@ -60,8 +64,8 @@ def _load(directory: TensorDirectory, threads: int | None, on_load: OnLoad | Non
     if tokenizer.size > config.V:
         raise ModelError(f"the tokenizer has {tokenizer.size} tokens, but the embedding only {config.V} rows")
     ram.check(inventory.bytes, ram.measure())
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if threads is not None or config.V * config.H < SMALL:
+        torch.set_num_threads(threads or 1)
     weights = load_weights(_Watched(directory, inventory.bytes, on_load), config)
     return Model(Network(config, weights, bind("cpu", config)), tokenizer, template, sampling, inventory.unused)
 
