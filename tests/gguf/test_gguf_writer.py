@@ -119,7 +119,7 @@ def test_values_that_cannot_be_stored(tmp_path, value, message):
         (vector("t", data=np.zeros(4, np.float32)), "must be uint8, not float32"),
         (vector("t", data=lambda: [np.zeros(8, np.uint8)]), "takes 16 bytes, but the data has 8"),
     ],
-    ids=repr,
+    ids=lambda part: part[:40] if isinstance(part, str) else "-".join(map(str, part.shape)),
 )
 def test_tensors_that_cannot_be_stored(tmp_path, tensor, message):
     with pytest.raises(GgufError, match="tensor 't': ") as caught:

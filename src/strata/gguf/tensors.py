@@ -124,7 +124,7 @@ def _type(file: DataFile, row: Row, shared: Mapping[int, BlockType]) -> BlockTyp
 def _room(rows: Sequence[Row], data_size: int) -> dict[int, int]:
     """Bytes from each tensor's offset to the next tensor's, or to the end of the file."""
     offsets = sorted({row.offset for row in rows})
-    return {start: end - start for start, end in pairwise([*offsets, max([data_size, *offsets])])}
+    return {start: end - start for start, end in pairwise([*offsets, data_size])}
 
 
 def _shared_ids(rows: Sequence[Row], room: Mapping[int, int], alignment: int) -> dict[int, BlockType]:
