@@ -57,30 +57,34 @@ Crème brûlée, déjà vu, à la carte, où êtes-vous. Größe, Straße, über
 
 
 @lru_cache
-def _trained(entries: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _trained(entries: int, uncut: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Entries by id and merges, best first, of a BPE model with this many entries."""
     core = Tokenizer(BPE())
-    split = Split(Regex(PATTERN), behavior="isolated")
-    core.pre_tokenizer = Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
+    cut, bytewise = Split(Regex(PATTERN), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = bytewise if uncut else Sequence([cut, bytewise])
     trainer = BpeTrainer(vocab_size=entries, show_progress=False, initial_alphabet=ByteLevel.alphabet())
-    core.train_from_iterator([_TEXT] * 3, trainer)
+    core.train_from_iterator(uncut or [_TEXT] * 3, trainer)
     model = json.loads(core.to_str())["model"]
     tokens = tuple(sorted(model["vocab"], key=model["vocab"].__getitem__))
     return tokens, tuple(" ".join(pair) for pair in model["merges"])
 
 
-def vocabulary_metadata(entries: int = 700, padding: int = 8, chat_template: str | None = None) -> dict[str, object]:
+def vocabulary_metadata(
+    entries: int = 700, padding: int = 8, chat_template: str | None = None, *, uncut: tuple[str, ...] = ()
+) -> dict[str, object]:
     """``tokenizer.*`` keys of a GGUF file.
 
     Args:
         entries: Base entries (256 bytes and merges); at most about 820 with this text.
         padding: Unused entries at the end.
         chat_template: Text of ``tokenizer.chat_template``; the key is absent if None.
+        uncut: Train on these texts instead, each as one long word: merges go across all cuts of the pattern until a
+            text is one entry, so that a tokenizer which misses a cut gives other ids.
 
     Returns:
         A fresh dictionary. Ids: base entries, then the 26 specials in the order of `SPECIALS`, then padding.
     """
-    tokens, merges = _trained(entries)
+    tokens, merges = _trained(entries, uncut)
     kinds = [4 if text in USER_DEFINED else 3 for text in SPECIALS]
     first = len(tokens)
     metadata: dict[str, object] = {

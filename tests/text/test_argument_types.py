@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strata.text.output.coerce import to_json
@@ -89,6 +89,9 @@ CASES = [
     ("odd", "5", "5"), ({"type": 7}, "5", "5"),
 ]  # fmt: skip
 
+# A busy machine is no failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 
 @pytest.mark.parametrize(("schema", "text", "expected"), CASES, ids=lambda value: str(value)[:60])
 def test_text_becomes_the_declared_type(schema: object, text: str, expected: object) -> None:
@@ -98,6 +101,7 @@ def test_text_becomes_the_declared_type(schema: object, text: str, expected: obj
     assert repr(value) == repr(expected)
 
 
+@settings(PATIENT)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -112,6 +116,7 @@ def test_values_come_back_from_their_own_json(value: object) -> None:
         assert json.loads(to_json(text, kind, {})) == value
 
 
+@settings(PATIENT)
 @given(st.text(), st.sampled_from([case[0] for case in CASES]))
 def test_any_text_becomes_json_and_nothing_is_lost(text: str, schema: object) -> None:
     written = to_json(text, schema, ROOT)

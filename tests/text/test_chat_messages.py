@@ -121,9 +121,9 @@ WRONG = {
     "reasoning a list": ([{"role": "assistant", "reasoning_content": []}], "reasoning_content is a list"),
     "a user's calls": ([{"role": "user", "content": "", "tool_calls": [{"name": "x"}]}], "only an assistant"),
     "calls an object": ([USER, {"role": "assistant", "tool_calls": {"a": 1}}], "expected a list of calls"),
-    "a call without name": ([{"role": "assistant", "tool_calls": [{"function": {}}]}], r"tool_calls\[0\] has no function"),
+    "a nameless call": ([{"role": "assistant", "tool_calls": [{"function": {}}]}], r"tool_calls\[0\] has no function"),
     "a call that is text": ([USER, {"role": "assistant", "tool_calls": ["x"]}], r"tool_calls\[0\] is a str"),
-    "arguments a list": ([{"role": "assistant", "tool_calls": [{"name": "x", "arguments": [1]}]}], "arguments is a list"),
+    "odd arguments": ([{"role": "assistant", "tool_calls": [{"name": "x", "arguments": [1]}]}], "arguments is a list"),
     "a lone surrogate": ([{"role": "user", "content": "\ud800"}], "surrogates not allowed"),
 }  # fmt: skip
 

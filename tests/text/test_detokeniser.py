@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strata.text import Detokeniser, Tokenizer
@@ -11,6 +11,9 @@ from support.vocab import vocabulary_metadata
 
 OURS = Tokenizer.from_metadata(vocabulary_metadata())
 BYTE_ID = {OURS.token_bytes(number)[0]: number for number in range(256)}
+
+# A busy machine is no failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def by_bytes(data: bytes) -> tuple[list[str], str]:
@@ -30,12 +33,14 @@ def test_characters_cut_into_bytes_arrive_whole(text: str) -> None:
     assert [place for place, chunk in enumerate(chunks) if chunk] == ends
 
 
+@settings(PATIENT)
 @given(st.binary(max_size=40))
 def test_any_bytes_equal_one_decoding_of_the_whole(data: bytes) -> None:
     chunks, last = by_bytes(data)
     assert "".join(chunks) + last == data.decode("utf-8", errors="replace")
 
 
+@settings(PATIENT)
 @given(st.lists(st.integers(0, OURS.size - 1), max_size=40), st.booleans())
 def test_any_tokens_equal_decode(ids: list[int], special: bool) -> None:
     stream = OURS.detokeniser(special=special)

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strata.text import Content, OutputParser, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
@@ -23,8 +23,11 @@ values = st.lists(
     max_size=8,
 ).map("".join)
 
+# A busy machine is no failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-@settings(max_examples=400)
+
+@settings(PATIENT, max_examples=400)
 @given(outputs, st.data(), st.booleans(), st.booleans(), st.sampled_from([None, TOOLS]))
 def test_any_cut_gives_the_same_turn(text: str, data: st.DataObject, thinking: bool, cut: bool, tools: object) -> None:
     whole = parse([text], tools, thinking=thinking, cut=cut)
@@ -34,7 +37,7 @@ def test_any_cut_gives_the_same_turn(text: str, data: st.DataObject, thinking: b
     assert parse(pieces(text, 1), tools, thinking=thinking, cut=cut) == whole
 
 
-@settings(max_examples=300)
+@settings(PATIENT, max_examples=300)
 @given(outputs, st.booleans())
 def test_complete_calls_are_valid_json_and_text_without_tools_is_kept(text: str, thinking: bool) -> None:
     for _, arguments in parse([text], TOOLS, thinking=thinking).calls:
@@ -49,7 +52,7 @@ def balanced(value: str) -> bool:
     return "<tool_call>" not in value and "<function=" not in value and "</function>" not in value
 
 
-@settings(max_examples=400)
+@settings(PATIENT, max_examples=400)
 @given(values.filter(balanced), values.filter(balanced))
 def test_any_value_without_the_end_of_a_call_in_it_comes_back(path: str, content: str) -> None:
     text = call_text("write", path=path, content=content)

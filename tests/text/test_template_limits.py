@@ -54,6 +54,15 @@ def test_a_greedy_template_ends_with_an_error(name: str) -> None:
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.parametrize("size", [10**9, 6 * 10**8])
+def test_memory_is_refused_before_it_is_taken(size: int) -> None:
+    greedy = template("{{ ('x' * " + str(size) + ") | length }}")
+    with pytest.raises(TextError, match="needs more memory"):
+        greedy.render([USER])
+    small = template("{{ ('x' * 10**8) | length }}")
+    assert small.render([USER]).text == "100000000"
+
+
 def test_the_next_rendering_after_a_limit_works() -> None:
     picky = template(
         "{% if messages[0].content == 'spin' %}" + ENDLESS["loops in loops"] + "{% endif %}" + GOOD, Limits(seconds=0.5)

@@ -114,7 +114,7 @@ class Renderer:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C in a terminal is for us
             )
-        except OSError as wrong:
+        except (OSError, TypeError) as wrong:  # TypeError: an embedded interpreter has no sys.executable
             raise TextError(f"The process that renders chat templates cannot be started: {wrong}.") from wrong
         self._process = process
         self._end = weakref.finalize(self, _end, process, os.getpid())  # at exit too; a second call does nothing
