@@ -91,7 +91,7 @@ MUTATIONS = (
         STEPS,
     ),
     _m("GDN: taps reversed", GDN, "total = total + taps[:, j] *", "total = total + taps[:, n - 1 - j] *"),
-    _m("GDN: diagonal counted as earlier (chunks)", "ops/gdn/chunked.py", "* decay).tril(-1)", "* decay).tril(0)"),
+    _m("GDN: nearest token not corrected for (chunks)", "ops/gdn/chunked.py", "* decay).tril(-1)", "* decay).tril(-2)"),
     _m(
         "GDN: chunks at relative positions",
         "ops/gdn/chunked.py",

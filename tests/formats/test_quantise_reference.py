@@ -20,7 +20,7 @@ def oracle(name, x):
 
 
 def assert_equal_to_gguf(name, x):
-    """Bytes, except below magnitudes of 1e-35: there the reference's ``1 / d`` overflows, and it casts NaN to integers."""
+    """Bytes, except below 1e-35: there the reference's ``1 / d`` overflows, and it casts NaN to integers."""
     x = x.reshape(-1, by_name(name).weights)
     ours = quantise(by_name(name), x)
     rows = (np.abs(x).max(axis=1) >= 1e-35) | (x == 0).all(axis=1)

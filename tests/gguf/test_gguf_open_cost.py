@@ -17,6 +17,7 @@ def bench():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="peak memory is read from Linux's /proc")
 def test_the_vocabulary_costs_nothing_until_asked_for(bench, tmp_path):
     path = tmp_path / "vocabulary.gguf"

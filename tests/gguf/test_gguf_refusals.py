@@ -48,6 +48,12 @@ def refused(tmp_path, data: bytes, *words: str) -> str:
     return message
 
 
+def open_model_of(tmp_path, data: bytes):
+    path = tmp_path / "sound.gguf"
+    path.write_bytes(data)
+    return open_model(path)
+
+
 @pytest.mark.parametrize(
     ("size", "words"),
     [
@@ -152,6 +158,12 @@ def test_a_lying_field(tmp_path, field, value, words):
     refused(tmp_path, lie(SAMPLE, field, value), *words)
 
 
+def test_the_last_string_of_a_file_may_not_reach_past_its_end(tmp_path):
+    built = build([("k", "string[]", ["a", "bc"])], pad_last=False)
+    data = bytes(built.data)
+    refused(tmp_path, data[:-10] + struct.pack("<Q", 3) + data[-2:], "'k', element 1,", "needs 3 bytes", "truncated")
+
+
 def test_the_lies_above_were_about_a_sound_file(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(SAMPLE.data)
@@ -242,6 +254,23 @@ def test_tensors_that_share_an_offset_overlap(tmp_path):
 def test_a_tensor_of_id_42_in_too_little_room(tmp_path):
     tensors = [Tensor("a", [640, 64], Q2_0, bytes(160 * 64)), Tensor("b", [512], F32, bytes(2048))]
     refused(tmp_path, build([], tensors).data, "'a'", "'b'", "inside tensor")
+
+
+@pytest.mark.parametrize("missing", [1, 31, 33, 11520 - 10880 - 1, 11520 - 10880, 700])
+def test_a_cut_tensor_of_id_42_is_not_taken_for_the_shorter_layout(tmp_path, missing):
+    """Cut by 640 bytes, the last tensor would fit the layout of 128 weights; the other tensor of the file tells."""
+    tensors = [Tensor(name, [640, 64], Q2_0, bytes(180 * 64)) for name in "ab"]
+    data = build([], tensors, pad_last=False).data
+    refused(tmp_path, data[:-missing], "'b'", "needs bytes", f"file has {len(data) - missing} bytes", "truncated")
+
+
+@pytest.mark.parametrize("weights", [64, 128])
+def test_a_tensor_of_id_42_with_more_room_than_padding(tmp_path, weights):
+    size = 64 * (180 if weights == 64 else 170)
+    tensors = [Tensor(name, [640, 64], Q2_0, bytes(size)) for name in "abc"]
+    assert open_model_of(tmp_path, build([], tensors).data).tensors["b"].nbytes == size
+    tensors[1] = Tensor("b", [640, 64], Q2_0, bytes(size + 64))
+    refused(tmp_path, build([], tensors).data, "'b'", "id 42", f"takes {size} bytes", f"has room for {size + 64}")
 
 
 def test_long_and_hostile_names_are_cut_and_escaped(tmp_path):

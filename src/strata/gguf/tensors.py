@@ -1,6 +1,6 @@
 """The tensor table of one file: reading it, and checking it against the file before anything is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -81,7 +81,7 @@ def place(file: DataFile, rows: Sequence[Row], data_start: int, alignment: int) 
 
     Raises:
         GgufError: an unknown type, a row that is no whole number of blocks, an offset off the alignment, a tensor
-            that reaches past the end of the file, or two that overlap.
+            that reaches past the end of the file, two that overlap, or a tensor whose layout cannot be told.
     """
     for row in rows:
         if row.offset % alignment:
@@ -89,12 +89,22 @@ def place(file: DataFile, rows: Sequence[Row], data_start: int, alignment: int) 
                 f"{file}: tensor {shown_name(row.name)} starts at offset {row.offset} of the tensor data, "
                 f"which is no multiple of the alignment {alignment}"
             )
-    types = _types(file, rows, file.size - data_start, alignment)
-    tensors = [
-        TensorInfo(row.name, row.shape, kind, file.path, data_start + row.offset, _nbytes(kind, row.shape))
-        for row, kind in zip(rows, types, strict=True)
-    ]
+    room = _room(rows, file.size - data_start)
+    kinds = _shared_ids(rows, room, alignment)
+    tensors = []
+    for row in rows:
+        kind = _type(file, row, kinds)
+        tensors.append(
+            TensorInfo(row.name, row.shape, kind, file.path, data_start + row.offset, _nbytes(kind, row.shape))
+        )
     _check_ranges(file, tensors)
+    for row, tensor in zip(rows, tensors, strict=True):
+        if row.type_id in kinds and not _snug(tensor.type, row, room[row.offset], alignment):
+            raise GgufError(
+                f"{file}: tensor {shown_name(row.name)} of type id {row.type_id} takes {tensor.nbytes} bytes as "
+                f"{tensor.type.name}, the layout that fits this file best, but has room for {room[row.offset]}; the "
+                "layouts of this id are told apart by length, so no more than padding may follow"
+            )
     return tensors
 
 
@@ -102,35 +112,39 @@ def _nbytes(kind: BlockType, shape: tuple[int, ...]) -> int:
     return kind.row_bytes(shape[-1]) * prod(shape[:-1])
 
 
-def _types(file: DataFile, rows: Sequence[Row], data_size: int, alignment: int) -> list[BlockType]:
-    """The type of each row. An id that two layouts share is told apart by the room the tensor has in the file."""
-    room = _room(rows, data_size)
-    fitting = [_fitting(file, row, room[row.offset], alignment) for row in rows]
-    # Small tensors can fit both layouts, as padding hides the difference. Then the file's larger ones decide.
-    decided = {kinds[0].id: kinds[0] for kinds in fitting if len(kinds) == 1}
-    return [decided[kinds[0].id] if decided.get(kinds[0].id) in kinds else kinds[0] for kinds in fitting]
+def _type(file: DataFile, row: Row, shared: Mapping[int, BlockType]) -> BlockType:
+    try:
+        kind = shared.get(row.type_id) or resolve(row.type_id, row.shape)
+        kind.row_bytes(row.shape[-1])
+    except FormatError as error:
+        raise GgufError(f"{file}: tensor {shown_name(row.name)}: {error}") from error
+    return kind
 
 
 def _room(rows: Sequence[Row], data_size: int) -> dict[int, int]:
     """Bytes from each tensor's offset to the next tensor's, or to the end of the file."""
     offsets = sorted({row.offset for row in rows})
-    return {start: end - start for start, end in pairwise([*offsets, max([data_size, *offsets])])}
+    return {start: end - start for start, end in pairwise([*offsets, data_size])}
 
 
-def _fitting(file: DataFile, row: Row, room: int, alignment: int) -> list[BlockType]:
-    """Layouts this tensor may have, the likeliest first; never empty."""
-    layouts = _LAYOUTS.get(row.type_id, [])
-    try:
-        if len(layouts) < 2:
-            kind = resolve(row.type_id, row.shape)
-            kind.row_bytes(row.shape[-1])
-            return [kind]
-        sizes = {kind: _nbytes(kind, row.shape) for kind in layouts if row.shape[-1] % kind.weights == 0}
-        # A tensor fills its room but for padding. If none does, the file has a fault that the range check names.
-        snug = [kind for kind, size in sizes.items() if 0 <= room - size < alignment]
-        return snug or list(sizes) or [resolve(row.type_id, row.shape, room)]
-    except FormatError as error:
-        raise GgufError(f"{file}: tensor {shown_name(row.name)}: {error}") from error
+def _shared_ids(rows: Sequence[Row], room: Mapping[int, int], alignment: int) -> dict[int, BlockType]:
+    """For each id that two layouts share, the one in which most of the file's tensors fill their room.
+
+    One tensor would not do: a small one fits both, as padding hides the difference, and one that was cut may fit the
+    shorter by chance. On a tie the layout with fewer weights wins, which is llama.cpp's.
+    """
+    found = {}
+    for type_id, layouts in _LAYOUTS.items():
+        mine = [row for row in rows if row.type_id == type_id] if len(layouts) > 1 else []
+        if mine:
+            fits = [sum(_snug(kind, row, room[row.offset], alignment) for row in mine) for kind in layouts]
+            found[type_id] = layouts[fits.index(max(fits))]
+    return found
+
+
+def _snug(kind: BlockType, row: Row, room: int, alignment: int) -> bool:
+    """The tensor fills its room but for padding."""
+    return row.shape[-1] % kind.weights == 0 and 0 <= room - _nbytes(kind, row.shape) < alignment
 
 
 def _check_ranges(file: DataFile, tensors: Sequence[TensorInfo]) -> None:

@@ -98,7 +98,7 @@ def write_model(
 
     Raises:
         GgufError: a value or shape that cannot be stored, bytes that do not fit the shape, a tensor in no shard or
-            in two, or the disk refuses.
+            in two, two types that share an id, or the disk refuses.
     """
     path = Path(path)
     if not path.name or "\0" in str(path):
@@ -107,6 +107,13 @@ def write_model(
     for name, count in Counter(tensor.name for tensor in listed).items():
         if count > 1:
             raise GgufError(f"{shown_path(path)}: tensor {shown_name(name)} is given {count} times")
+    kinds = {tensor.type.id: tensor.type for tensor in listed}
+    for one, other in ((tensor.type, kinds[tensor.type.id]) for tensor in listed):
+        if one is not other:
+            raise GgufError(
+                f"{shown_path(path)}: {one.name} and {other.name} share type id {one.id} and are told apart by length "
+                "only; a model may hold one of them"
+            )
     own = {key: value for key, value in metadata.items() if key not in _SPLIT_KEYS}
     files = [_File(path, own, listed)] if shards is None else list(_split(path, own, listed, shards))
     try:

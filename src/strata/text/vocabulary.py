@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import index
+from typing import Any, cast
 
 from strata.errors import TextError
 from strata.text.alphabet import CHARACTERS, to_bytes
@@ -90,9 +92,9 @@ def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
     values = _get(metadata, name)
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise TextError(f"{_KEY}{name} is a {type(values).__name__}; expected an array of strings.")
-    for place, value in enumerate(values):
-        if not isinstance(value, str):
-            raise TextError(f"{_KEY}{name}[{place}] is a {type(value).__name__}; expected a string.")
+    if set(map(type, values)) - {str}:
+        place, value = next((place, value) for place, value in enumerate(values) if type(value) is not str)
+        raise TextError(f"{_KEY}{name}[{place}] is a {type(value).__name__}; expected a string.")
     if not values and name == "tokens":
         raise TextError(f"{_KEY}tokens is empty.")
     return values
@@ -101,7 +103,9 @@ def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
 def _types(metadata: Mapping[str, object], count: int) -> list[int]:
     values = _get(metadata, "token_type")
     try:
-        types = [index(value) for value in values]  # type: ignore[attr-defined]  # not iterable: a TypeError, below
+        # An array's own tolist is many times faster than one scalar object for each entry.
+        plain: Any = values.tolist() if hasattr(values, "tolist") else values
+        types = [index(value) for value in plain]
     except TypeError as wrong:
         raise TextError(f"{_KEY}token_type is not an array of integers: {wrong}.") from wrong
     if len(types) != count:
@@ -110,23 +114,28 @@ def _types(metadata: Mapping[str, object], count: int) -> list[int]:
 
 
 def _group(tokens: Sequence[str], types: list[int]) -> dict[int, dict[str, int]]:
-    """Text to id by type; a text may occur once only among the types that text can become."""
-    groups: dict[int, dict[str, int]] = {NORMAL: {}, CONTROL: {}, USER_DEFINED: {}}
-    seen: dict[str, int] = {}
-    for number, (token, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == UNUSED:
-            continue
-        if kind not in groups:
-            raise TextError(
-                f"{_KEY}token_type[{number}] is {kind}; a byte-level vocabulary has normal (1), control (3), "
-                "user-defined (4) and unused (5) entries."
-            )
-        if not token:
-            raise TextError(f"{_KEY}tokens[{number}] is an empty string.")
-        first = seen.setdefault(token, number)
-        if first != number:
-            raise TextError(f"{_KEY}tokens has {token!r} twice, at {first} and {number}.")
-        groups[kind][token] = number
+    """Text to id by type; a text may occur once only among the entries in use."""
+    strange = set(types) - {NORMAL, CONTROL, USER_DEFINED, UNUSED}
+    if strange:
+        number = next(number for number, kind in enumerate(types) if kind in strange)
+        raise TextError(
+            f"{_KEY}token_type[{number}] is {types[number]}; a byte-level vocabulary has normal (1), control (3), "
+            "user-defined (4) and unused (5) entries."
+        )
+    typed = list(enumerate(zip(tokens, types, strict=True)))
+    groups = {
+        kind: {token: number for number, (token, has) in typed if has == kind}
+        for kind in (NORMAL, CONTROL, USER_DEFINED)
+    }
+    used = groups[NORMAL] | groups[CONTROL] | groups[USER_DEFINED]
+    if "" in used:
+        raise TextError(f"{_KEY}tokens[{used['']}] is an empty string.")
+    if len(used) != len(types) - types.count(UNUSED):
+        seen: dict[str, int] = {}
+        for number, (token, kind) in typed:
+            first = number if kind == UNUSED else seen.setdefault(token, number)
+            if first != number:
+                raise TextError(f"{_KEY}tokens has {token!r} twice, at {first} and {number}.")
     return groups
 
 
@@ -146,18 +155,21 @@ def _check_alphabet(normal: dict[str, int]) -> None:
 
 
 def _merges(metadata: Mapping[str, object], entries: dict[str, int]) -> list[tuple[str, str]]:
-    merges: list[tuple[str, str]] = []
-    for place, merge in enumerate(_strings(metadata, "merges")):
-        left, space, right = merge.partition(" ")
-        if not (left and space and right) or " " in right:
-            raise TextError(f"{_KEY}merges[{place}] is {merge!r}; expected two entries with a space between them.")
-        if left not in entries or right not in entries or left + right not in entries:
-            unknown = next(text for text in (left, right, left + right) if text not in entries)
-            raise TextError(
-                f"{_KEY}merges[{place}] is {merge!r}, but {unknown!r} is not a normal entry of {_KEY}tokens."
-            )
-        merges.append((left, right))
-    return merges
+    written = _strings(metadata, "merges")
+    pairs = [tuple(merge.split(" ")) for merge in written]
+    if set(map(len, pairs)) - {2} or "" in map(min, pairs):
+        place = next(place for place, pair in enumerate(pairs) if len(pair) != 2 or "" in pair)
+        raise TextError(f"{_KEY}merges[{place}] is {written[place]!r}; expected two entries with a space between them.")
+    known = entries.__contains__
+    if not all(map(known, map("".join, pairs))) or not all(map(known, chain.from_iterable(pairs))):
+        for place, (left, right) in enumerate(pairs):
+            unknown = [text for text in (left, right, left + right) if text not in entries]
+            if unknown:
+                raise TextError(
+                    f"{_KEY}merges[{place}] is {written[place]!r}, but {unknown[0]!r} is not a normal entry of "
+                    f"{_KEY}tokens."
+                )
+    return cast("list[tuple[str, str]]", pairs)
 
 
 def _stop_ids(metadata: Mapping[str, object], types: list[int]) -> tuple[int, ...]:

@@ -11,10 +11,10 @@ _THREES = np.array([0, 3, 6, 9], dtype=np.uint16)
 
 
 def dequantise_iq1_s(blocks: U8) -> F32:
-    """d, low bytes of 32 indices, eight words; a word serves 32 weights.
+    """d, low index bytes 32, words 16; ``d * (2 * scale + 1) * (codeword + or - 1/8)``.
 
-    A word holds the top three bits of four indices (bits 0-11), a scale s for ``d * (2 s + 1)`` (bits 12-14), and the
-    direction of the move (bit 15 set: down).
+    A word serves 32 weights. It holds the top three bits of four indices (bits 0-11), the scale (bits 12-14), and the
+    direction in which the codewords are moved (bit 15 set: down).
     """
     word = words(blocks, 34, 8)
     high = ((word[..., None] >> _THREES) & np.uint16(7)).reshape(-1, 32)
@@ -25,7 +25,7 @@ def dequantise_iq1_s(blocks: U8) -> F32:
 
 
 def dequantise_iq1_m(blocks: U8) -> F32:
-    """Low bytes of 32 indices, 32 nibbles, four words; no field for d.
+    """Low index bytes 32, nibbles 16, words 8 (scales and, spread over them, d); as IQ1_S, a scale per 16 weights.
 
     A nibble holds the top three bits of an index and the direction of its eight weights' move (set: down). A word holds
     four scales of three bits, each for 16 weights, and above them four bits of the float16 d, lowest word lowest.

@@ -23,7 +23,7 @@ def _weights(d: F32, scales: U8, codewords: F32, sign: F32) -> F32:
 
 
 def dequantise_iq2_xxs(blocks: U8) -> F32:
-    """d, then for every 32 weights four index bytes and a long word: four times seven sign bits, and the scale."""
+    """d, and for every 32 weights four index bytes and a long word: four times seven sign bits, and the scale."""
     pair = long_words(blocks, 2, 16).reshape(-1, 8, 2)[..., 1]
     index = blocks[:, 2:].reshape(-1, 8, 8)[..., :4].reshape(-1, 32)
     seven = (pair[..., None] >> np.array([0, 7, 14, 21], dtype=np.uint32)) & np.uint32(127)
@@ -32,14 +32,14 @@ def dequantise_iq2_xxs(blocks: U8) -> F32:
 
 
 def dequantise_iq2_xs(blocks: U8) -> F32:
-    """d, 32 words (index 9 bits, signs 7), 16 scale nibbles, each for 16 weights."""
+    """d, words 64 (index 9 bits, signs 7), scale nibbles 8, each for 16 weights."""
     word = words(blocks, 2, 32)
     scales = lanes(blocks[:, 66:], 4).reshape(-1, 16)
     return _weights(half(blocks, 0), scales, grid("IQ2_XS")[word & np.uint16(511)], even_signs(word >> np.uint16(9)))
 
 
 def dequantise_iq2_s(blocks: U8) -> F32:
-    """d, low index bytes 32, sign bytes 32, top index bits 8, 16 scale nibbles."""
+    """d, low index bytes 32, sign bytes 32, top index bits 8, scale nibbles 8."""
     high = lanes(blocks[:, 66:74], 2).reshape(-1, 32)
     index = blocks[:, 2:34] | (high.astype(np.uint16) << np.uint16(8))
     scales = lanes(blocks[:, 74:], 4).reshape(-1, 16)

@@ -22,7 +22,7 @@ def _weights(book: Codebook, d: F32, scales: U8, codewords: F32, sign: F32) -> F
 
 
 def dequantise_iq3_xxs(blocks: U8) -> F32:
-    """d, 64 index bytes, and for every 32 weights a long word: four times seven sign bits, and the scale."""
+    """d, index bytes 64, and for every 32 weights a long word: four times seven sign bits, and the scale."""
     word = long_words(blocks, 66, 8)
     seven = ((word[..., None] >> _SEVENS) & np.uint32(127)).reshape(-1, 32)
     scales = (word >> np.uint32(28)).astype(np.uint8)
@@ -30,7 +30,7 @@ def dequantise_iq3_xxs(blocks: U8) -> F32:
 
 
 def dequantise_iq3_s(blocks: U8) -> F32:
-    """d, low index bytes 64, top index bits 8, sign bytes 32, 8 scale nibbles."""
+    """d, low index bytes 64, top index bits 8, sign bytes 32, scale nibbles 4."""
     high = lanes(blocks[:, 66:74], 1).reshape(-1, 64)
     index = blocks[:, 2:66] | (high.astype(np.uint16) << np.uint16(8))
     scales = lanes(blocks[:, 106:], 4).reshape(-1, 8)

@@ -18,12 +18,12 @@ _FACTORS = [sign * (91.0 + 3 * step) for step in range(21) for sign in (1, -1)]
 
 
 def dequantise_iq4_nl(blocks: U8) -> F32:
-    """``LEVELS[code] * d``; nibbles as in Q4_0."""
+    """d, 16 nibble bytes as in Q4_0; ``d * level[code]``."""
     return half(blocks, 0) * LEVELS[planes(blocks[:, 2:], 4).reshape(-1, 32)]
 
 
 def dequantise_iq4_xs(blocks: U8) -> F32:
-    """d, then eight 6-bit scales less 32 (two high bits each in a 16-bit word, then nibbles), then the codes."""
+    """d, top scale bits 2, scale nibbles 4, code nibbles 128; ``d * (scale - 32) * level[code]``."""
     high = words(blocks, 2, 1) >> np.arange(0, 16, 2, dtype=np.uint16)
     low = lanes(blocks[:, 4:8], 4).reshape(-1, 8)
     scale = half(blocks, 0) * ((low | ((high & 3) << 4)).astype(np.float32) - 32)

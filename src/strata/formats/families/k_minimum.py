@@ -12,7 +12,7 @@ from strata.formats.scales import nearest_blocks
 
 
 def dequantise_q2_k(blocks: U8) -> F32:
-    """16 bytes of scale and minimum nibbles, codes 64, d, dmin; ``d * scale * code - dmin * minimum``."""
+    """Scale and minimum nibbles 16, codes 64, d, dmin; ``d * scale * code - dmin * minimum``."""
     scale = half(blocks, 80) * (blocks[:, :16] & np.uint8(15)).astype(np.float32)
     minimum = half(blocks, 82) * (blocks[:, :16] >> np.uint8(4)).astype(np.float32)
     codes = planes(blocks[:, 16:80].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).astype(np.float32)
@@ -49,12 +49,12 @@ def _affine(blocks: U8, codes: U8) -> F32:
 
 
 def dequantise_q4_k(blocks: U8) -> F32:
-    """d, dmin, 12 bytes of scales and minimums, 128 nibble bytes in planes of 32."""
+    """d, dmin, 6-bit scales and minimums 12, nibbles 128; ``d * scale * code - dmin * minimum``."""
     return _affine(blocks, planes(blocks[:, 16:].reshape(-1, 4, 32), 4).reshape(-1, 8, 32))
 
 
 def dequantise_q5_k(blocks: U8) -> F32:
-    """As Q4_K, with 32 bytes of fifth bits before the nibbles."""
+    """d, dmin, scales and minimums 12, fifth bits 32, nibbles 128; as Q4_K."""
     low = planes(blocks[:, 48:].reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
     return _affine(blocks, low | (planes(blocks[:, 16:48], 1) << np.uint8(4)))
 

@@ -11,7 +11,7 @@ from strata.formats.scales import dot, fit_scale, inverse, nearest_blocks, peak,
 
 
 def dequantise_q3_k(blocks: U8) -> F32:
-    """High bits 32, low bits 64, scales 12, d; ``d * (scale - 32) * (code - 4)``."""
+    """Top code bits 32, low code bits 64, 6-bit scales 12, d; ``d * (scale - 32) * (code - 4)``."""
     low = planes(blocks[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
     high = planes(blocks[:, :32], 1).reshape(-1, 16, 16)
     codes = (low | (high << np.uint8(2))).astype(np.float32) - 4
@@ -22,7 +22,7 @@ def dequantise_q3_k(blocks: U8) -> F32:
 
 
 def dequantise_q6_k(blocks: U8) -> F32:
-    """Low nibbles 128, high bits 64, int8 scales 16, d; ``d * scale * (code - 32)``."""
+    """Low nibbles 128, top code bits 64, int8 scales 16, d; ``d * scale * (code - 32)``."""
     low = planes(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 16, 16)
     high = planes(blocks[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
     codes = (low | (high << np.uint8(4))).astype(np.float32) - 32

@@ -31,27 +31,27 @@ def _pack_high(codes: U8) -> U8:
 
 
 def dequantise_q4_0(blocks: U8) -> F32:
-    """``(code - 8) * d``."""
+    """d, 16 nibble bytes; ``d * (code - 8)``."""
     return half(blocks, 0) * (_low(blocks, 2).astype(np.float32) - 8)
 
 
 def dequantise_q4_1(blocks: U8) -> F32:
-    """``code * d + m``."""
+    """d, m, 16 nibble bytes; ``d * code + m``."""
     return half(blocks, 0) * _low(blocks, 4).astype(np.float32) + half(blocks, 2)
 
 
 def dequantise_q5_0(blocks: U8) -> F32:
-    """``(code - 16) * d``."""
+    """d, fifth bits 4, nibbles 16; ``d * (code - 16)``."""
     return half(blocks, 0) * (_low_and_high(blocks, 2).astype(np.float32) - 16)
 
 
 def dequantise_q5_1(blocks: U8) -> F32:
-    """``code * d + m``."""
+    """d, m, fifth bits 4, nibbles 16; ``d * code + m``."""
     return half(blocks, 0) * _low_and_high(blocks, 4).astype(np.float32) + half(blocks, 2)
 
 
 def dequantise_q8_0(blocks: U8) -> F32:
-    """``code * d`` with signed 8-bit codes."""
+    """d, 32 signed bytes; ``d * code``."""
     return half(blocks, 0) * blocks[:, 2:].view(np.int8).astype(np.float32)
 
 

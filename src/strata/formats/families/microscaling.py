@@ -26,14 +26,15 @@ _UE4M3 = _ue4m3()
 
 
 def dequantise_mxfp4(blocks: U8) -> F32:
-    """32 weights: ``LEVELS[code] * 2^(e - 128)``; nibbles as in Q4_0."""
+    """Exponent byte e, 16 nibble bytes as in Q4_0; ``2^(e - 128) * level[code]``."""
     return _E8M0[blocks[:, :1]] * LEVELS[planes(blocks[:, 1:], 4).reshape(-1, 32)]
 
 
 def dequantise_nvfp4(blocks: U8) -> F32:
-    """64 weights in four groups of 16, each with its scale byte; then multiply by the tensor's own scale.
+    """Scale bytes 4, each for 16 weights in 8 nibble bytes; ``scale * level[code] / 2``, times the tensor's scale.
 
-    See `strata.formats.apply_tensor_scale`. In a group, byte j holds weight j and, in its high nibble, weight j + 8.
+    The last factor is not in the block: see `strata.formats.apply_tensor_scale`. In a group, byte j holds weight j and,
+    in its high nibble, weight j + 8.
     """
     levels = LEVELS[planes(blocks[:, 4:].reshape(-1, 4, 8), 4).reshape(-1, 4, 16)]
     return (_UE4M3[blocks[:, :4]][..., None] * levels).reshape(-1, 64)

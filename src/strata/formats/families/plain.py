@@ -6,32 +6,32 @@ from strata.formats.block import F32, U8
 
 
 def dequantise_f32(blocks: U8) -> F32:
-    """``uint8 [n, 4] -> float32 [n, 1]``: the bits themselves, NaN payloads included."""
+    """The bits themselves, NaN payloads included."""
     return blocks.view("<f4")
 
 
 def quantise_f32(x: F32) -> U8:
-    """``float32 [n, 1] -> uint8 [n, 4]``, exact."""
+    """Exact."""
     return x.astype("<f4", copy=False).view(np.uint8)
 
 
 def dequantise_f16(blocks: U8) -> F32:
-    """``uint8 [n, 2] -> float32 [n, 1]``, exact."""
+    """IEEE half precision, exact."""
     return blocks.view("<f2").astype(np.float32)
 
 
 def quantise_f16(x: F32) -> U8:
-    """``float32 [n, 1] -> uint8 [n, 2]``, rounded to nearest even."""
+    """Rounded to nearest even."""
     return x.astype("<f2").view(np.uint8)
 
 
 def dequantise_bf16(blocks: U8) -> F32:
-    """``uint8 [n, 2] -> float32 [n, 1]``: the upper half of a float32, exact."""
+    """The upper half of a float32, exact."""
     return (blocks.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def quantise_bf16(x: F32) -> U8:
-    """``float32 [n, 1] -> uint8 [n, 2]``, rounded to nearest even on the dropped 16 bits."""
+    """Rounded to nearest even on the dropped 16 bits."""
     bits = x.view(np.uint32)
     half_up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return ((bits + half_up) >> np.uint32(16)).astype("<u2").view(np.uint8)

@@ -7,7 +7,7 @@ from strata.formats.fields import half, half_bytes, lanes, pack_lanes
 
 
 def dequantise_q1_0(blocks: U8) -> F32:
-    """Weight j is d if bit ``j % 8`` of code byte ``j // 8`` is set, else -d."""
+    """d, 16 bytes of bits; d where bit ``j % 8`` of byte ``j // 8`` is set, else -d."""
     d = half(blocks, 0)
     return np.where(lanes(blocks[:, 2:], 1).reshape(len(blocks), -1) == 1, d, -d)
 

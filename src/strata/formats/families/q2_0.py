@@ -15,7 +15,7 @@ _FACTORS = [sign * (1 + 0.125 * step) for step in range(25) for sign in (1, -1)]
 
 
 def dequantise_q2_0(blocks: U8) -> F32:
-    """``(code - 1) * d``; weight j is in bits ``2 * (j % 4)`` of code byte ``j // 4``."""
+    """d, 2-bit codes, four neighbours to a byte, lowest bits first; ``d * (code - 1)``."""
     codes = lanes(blocks[:, 2:], 2).reshape(len(blocks), -1)
     return half(blocks, 0) * (codes.astype(np.float32) - 1)
 

@@ -13,7 +13,7 @@ _POWERS = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
 
 
 def dequantise_tq1_0(blocks: U8) -> F32:
-    """52 bytes of base-3 digits, then d."""
+    """52 bytes of base-3 digits, d; ``d * (digit - 1)``."""
     digits = []
     for start, end, count in _RUNS:
         shifted = blocks[:, None, start:end] * _POWERS[:count, None]  # uint8: wraps on purpose
@@ -22,7 +22,7 @@ def dequantise_tq1_0(blocks: U8) -> F32:
 
 
 def dequantise_tq2_0(blocks: U8) -> F32:
-    """64 bytes of 2-bit codes in planes of 32, then d; ``(code - 1) * d``, so code 3 gives 2 d."""
+    """64 bytes of 2-bit codes in planes of 32, d; ``d * (code - 1)``."""
     codes = planes(blocks[:, :64].reshape(-1, 2, 32), 2).reshape(-1, 256)
     return half(blocks, 64) * (codes.astype(np.float32) - 1)
 

@@ -57,7 +57,10 @@ def _compile(setup: dict[str, Any]) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols"],
+        optimized=False,  # constants like 'x' * 10**9 are for rendering, not for loading a model
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception

@@ -75,24 +75,29 @@ class OutputParser:
             cut: Whether it was cut off (token limit, cancelled) rather than ended by the model. A call whose last
                 closing tag is missing counts as complete only if the model itself stopped there.
         """
+        if self._opening and cut:
+            self.unfinished_call = True
+            return self._report()
         for lexeme in self._lexer.finish():
             self._feed(lexeme)
         while self._call is not None:
             self._out += self._call.finish(cut=cut)
             if self._call.rest is None:
-                break
+                self.unfinished_call = True
+                return self._report()
             # What waited behind the call holds no further end of it, so the first end of each later call counts.
             self._certain = True
             self._after_call(self._call.rest)
-        self.unfinished_call = self._call is not None
         if self._opening and cut:
             self.unfinished_call = True
-        elif self._opening:
+            return self._report()
+        if self._opening:
             self._give_up_opening()
-        self.reasoning_open = self._reasoning and not self.unfinished_call
-        if not self._reasoning and not self.unfinished_call:
+        self.reasoning_open = self._reasoning
+        if not self._reasoning:
             text = "".join(self._white)
             self._put(self._trim(text) if self._leading else text)
+        self._white.clear()
         return self._report()
 
     def _report(self) -> list[Delta]:

@@ -50,7 +50,7 @@ def read_tools(tools: object) -> dict[str, Tool]:
     for tool in normalise_tools(tools):
         function = tool["function"]
         schema = function.get("parameters") or {}
-        properties = _properties(schema, schema, _MOST_HOPS)
+        properties = _properties(schema, schema, _MOST_HOPS, _Budget())
         plain = resolve(schema, schema)
         others = plain.get("additionalProperties")
         open_ended = bool(others) or "patternProperties" in plain
@@ -71,21 +71,9 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def kinds(schema: Any, root: Mapping[str, Any], hops: int = _MOST_HOPS) -> Kinds | None:
+def kinds(schema: Any, root: Mapping[str, Any]) -> Kinds | None:
     """The JSON types that a value may have; None if the schema does not say."""
-    plain = resolve(schema, root)
-    if hops == 0:
-        return None
-    found = _own_kinds(plain)
-    for word in ("anyOf", "oneOf"):
-        branches = _branches(plain, word)
-        if branches:
-            found = _both(found, _either([kinds(branch, root, hops - 1) for branch in branches]))
-    for branch in _branches(plain, "allOf"):
-        found = _both(found, kinds(branch, root, hops - 1))
-    if found is not None and plain.get("nullable") is True:
-        found |= {"null"}
-    return found
+    return _kinds(schema, root, _MOST_HOPS, _Budget())
 
 
 def kind_of(value: Any) -> str:
@@ -126,6 +114,34 @@ def branch_for(value_kind: str, schema: Any, root: Mapping[str, Any]) -> Mapping
     return {}
 
 
+class _Budget:
+    """Counts the parts of a schema that are looked at: references can make a short schema endless or enormous."""
+
+    def __init__(self) -> None:
+        self.left = 1000
+
+    def spend(self) -> bool:
+        """Whether one more part may be looked at."""
+        self.left -= 1
+        return self.left >= 0
+
+
+def _kinds(schema: Any, root: Mapping[str, Any], hops: int, budget: _Budget) -> Kinds | None:
+    plain = resolve(schema, root)
+    if hops == 0 or not budget.spend():
+        return None
+    found = _own_kinds(plain)
+    for word in ("anyOf", "oneOf"):
+        branches = _branches(plain, word)
+        if branches:
+            found = _both(found, _either([_kinds(branch, root, hops - 1, budget) for branch in branches]))
+    for branch in _branches(plain, "allOf"):
+        found = _both(found, _kinds(branch, root, hops - 1, budget))
+    if found is not None and plain.get("nullable") is True:
+        found |= {"null"}
+    return found
+
+
 def _branches(plain: Mapping[str, Any], word: str) -> list[Any]:
     found = plain.get(word)
     return found if isinstance(found, list) else []
@@ -161,14 +177,14 @@ def _both(left: Kinds | None, right: Kinds | None) -> Kinds | None:
     return left & right or left
 
 
-def _properties(schema: Any, root: Mapping[str, Any], hops: int) -> dict[str, Any]:
+def _properties(schema: Any, root: Mapping[str, Any], hops: int, budget: _Budget) -> dict[str, Any]:
     plain = resolve(schema, root)
     found: dict[str, Any] = {}
-    if hops == 0:
+    if hops == 0 or not budget.spend():
         return found
     for word in ("allOf", "anyOf", "oneOf"):
         for branch in _branches(plain, word):
-            found |= _properties(branch, root, hops - 1)
+            found |= _properties(branch, root, hops - 1, budget)
     own = plain.get("properties")
     return found | dict(own) if isinstance(own, Mapping) else found
 

@@ -1,0 +1,101 @@
+"""How much memory there is, and how much of it this process may take."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from strata.errors import StrataError
+
+
+@dataclass(frozen=True, slots=True)
+class Ram:
+    """Bytes of main memory.
+
+    Attributes:
+        total: installed.
+        available: what can be taken now without swapping, container limits respected.
+        limit: the container's or service's limit if there is one below `total`.
+    """
+
+    total: int
+    available: int
+    limit: int | None
+
+
+def measure(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Ram:
+    """Ask the system, and on Linux the control groups (version 1 or 2) that this process is in.
+
+    Args:
+        groups: the kernel's list of the process's groups.
+        mount: where the groups' files are.
+    """
+    memory = psutil.virtual_memory()
+    limits = [pair for folder in _folders(groups, mount) if (pair := _limit(folder)) and pair[0] < memory.total]
+    return Ram(
+        total=memory.total,
+        available=max(0, min([memory.available, *(limit - used for limit, used in limits)])),
+        limit=min((limit for limit, _ in limits), default=None),
+    )
+
+
+def check(needed: int, ram: Ram) -> None:
+    """Refuse a model that does not fit, before memory is taken.
+
+    Raises:
+        StrataError: `needed` bytes of float32 weights are more than is available.
+    """
+    if needed > ram.available:
+        inside = f" (limit of this container or service: {shown_bytes(ram.limit)})" if ram.limit else ""
+        raise StrataError(
+            f"this version runs models dequantised to float32 in RAM; needs {shown_bytes(needed)}, "
+            f"{shown_bytes(ram.available)} available{inside}"
+        )
+
+
+def shown_bytes(count: int) -> str:
+    """Bytes as people read them, with three digits; 1 GB is 10**9 bytes."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= unit:
+            value = count / unit
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {name}"
+    return f"{count} B"
+
+
+def _folders(groups: Path, mount: Path) -> list[Path]:
+    """Folders of the process's memory groups and of all groups these lie in.
+
+    Inside a container the listed path may be the host's, which the container does not see; its own group is then the
+    mount itself, which ends every chain of parents.
+    """
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return []  # not Linux
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in {"", "memory"}:  # version 2 has one nameless hierarchy
+            top = mount / controllers
+            here = top / path.lstrip("/")
+            while here != top:
+                found.append(here)
+                here = here.parent
+            found.append(top)
+    return found
+
+
+def _limit(folder: Path) -> tuple[int, int] | None:
+    """(limit, used without the file cache, which gives way); None if the group has no limit."""
+    for limit, usage, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            most = (folder / limit).read_text().strip()
+            used = int((folder / usage).read_text())
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except FileNotFoundError:
+            continue
+        return None if most == "max" else (int(most), used - int(stat.get(cache, 0)))
+    return None

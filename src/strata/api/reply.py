@@ -1,0 +1,97 @@
+"""What is asked for and what comes back."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from strata.engine import FinishReason
+from strata.text import Content, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
+
+
+class Options(TypedDict, total=False):
+    """Sampling values and limits of one request; a missing or None one means the default.
+
+    The default of temperature, top_k, top_p and min_p is what the model file says (``general.sampling.*``), else
+    greedy; the default seed is 0. So the same request always gives the same answer.
+    """
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    seed: int | None
+    max_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; a stop token counts as generated."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a stream."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+Event = Reasoning | Content | ToolCallStart | ToolCallArguments | ToolCallEnd | Finished
+"""What a stream consists of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model wants made: the tool's name, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer.
+
+    Attributes:
+        text: the answer itself.
+        reasoning: what the model thought before it.
+        tool_calls: calls it wants made, in order.
+        finish_reason: why it ended.
+        usage: tokens read and generated.
+    """
+
+    text: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+def gather(events: Iterable[Event]) -> Reply:
+    """Put a stream together."""
+    text: list[str] = []
+    reasoning: list[str] = []
+    names: list[str] = []
+    arguments: list[str] = []
+    finished: Finished | None = None
+    for event in events:
+        match event:
+            case Content():
+                text.append(event.text)
+            case Reasoning():
+                reasoning.append(event.text)
+            case ToolCallStart():
+                names.append(event.name)
+                arguments.append("")
+            case ToolCallArguments():
+                arguments[event.index] += event.json_fragment
+            case Finished():
+                finished = event
+            case ToolCallEnd():
+                pass
+    assert finished is not None, "every stream ends with Finished"
+    calls = tuple(ToolCall(name, json) for name, json in zip(names, arguments, strict=True))
+    return Reply("".join(text), "".join(reasoning), calls, finished.reason, finished.usage)

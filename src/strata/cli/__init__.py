@@ -1,0 +1,1 @@
+"""The `strata` command: one file per subcommand."""

@@ -1,0 +1,45 @@
+"""`strata chat`: one answer, or a conversation."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from strata.cli.context import Context
+from strata.cli.flags import SamplingFlags, ThinkingFlags
+from strata.cli.prompt import piped_prompt
+from strata.cli.usage import UsageError
+
+_SAMPLING, _THINKING = SamplingFlags(), ThinkingFlags()
+
+
+def chat(  # noqa: D417  # options are described where they are declared
+    prompt: str | None = None,
+    /,
+    *,
+    system: str | None = None,
+    thinking: ThinkingFlags = _THINKING,
+    sampling: SamplingFlags = _SAMPLING,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Talk to the model: one question, or a conversation.
+
+    With PROMPT, or with text piped in, it answers once. Otherwise it opens a conversation; /help lists what can be
+    typed there. The answer goes to stdout, piece by piece, and nothing else does. What the model thinks is shown
+    dimmed on stderr when that is a terminal.
+
+    Args:
+        prompt: The question.
+        system: Instructions that stand before the conversation.
+    """
+    settings = context.resolve({**thinking.settings(), **sampling.settings()}).settings
+    text = piped_prompt() if prompt is None else prompt
+    if text is None and context.output.json:
+        raise UsageError("--json needs a prompt: as an argument, or piped in")
+    from strata.cli.converse import Conversation
+    from strata.cli.session import load_model
+
+    conversation = Conversation(load_model(settings, context.output), settings, context.output, system)
+    if text is not None:
+        conversation.ask(text)
+        return 0
+    return conversation.talk(context.interrupts)

@@ -1,0 +1,35 @@
+"""`strata config`: the settings in force and where each comes from."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from strata.cli.context import Context
+from strata.cli.table import table
+from strata.config.settings import SETTINGS
+
+
+def config(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """Show the settings in force and where each comes from.
+
+    Flags win over the environment, the environment over the config file, the config file over the defaults.
+    """
+    resolved = context.resolve()
+    values = {name: getattr(resolved.settings, name) for name in SETTINGS}
+    if context.output.json:
+        context.output.record(
+            {
+                name: {
+                    "value": value,
+                    "origin": {"source": resolved.origins[name].source, "name": resolved.origins[name].name},
+                }
+                for name, value in values.items()
+            }
+        )
+        return 0
+    rows = [
+        (name, SETTINGS[name].default_in_words if value is None else str(value), str(resolved.origins[name]))
+        for name, value in values.items()
+    ]
+    context.output.text(table(("Setting", "Value", "From"), rows))
+    return 0

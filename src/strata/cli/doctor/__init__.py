@@ -1,0 +1,1 @@
+"""`strata doctor`: what this machine has, and what will work on it."""

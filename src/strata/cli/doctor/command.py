@@ -1,0 +1,67 @@
+"""`strata doctor`: the machine's facts and what will work, for people or as JSON."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from strata.cli.context import Context
+from strata.cli.progress import Bar
+from strata.errors import StrataError
+
+if TYPE_CHECKING:
+    from strata.cli.doctor.facts import Facts
+
+
+def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
+    """Look at this machine: GPU, memory, disk, versions, and what will work here.
+
+    Exit code 1 if the model in the box cannot run.
+    """
+    bar = Bar("Looking around")
+    with bar:
+        from strata.cli.doctor.facts import gather
+        from strata.cli.doctor.verdicts import Level, verdicts
+
+        facts = gather()
+        judged = verdicts(facts, _try_the_box())
+    if context.output.json:
+        context.output.record(asdict(facts) | {"verdicts": [asdict(verdict) for verdict in judged]})
+    else:
+        context.output.text(as_text(facts) + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
+    return 1 if any(verdict.level is Level.BAD for verdict in judged) else 0
+
+
+def _try_the_box() -> str | None:
+    """Why Pebble cannot be loaded and answer a token; None if it can."""
+    try:
+        from strata.api import load
+
+        load().complete("1", max_tokens=1)
+    except (StrataError, ImportError, OSError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def as_text(facts: "Facts") -> str:
+    """The facts for people."""
+    from strata.api.ram import shown_bytes
+
+    memory = facts.memory
+    inside = f", limited to {shown_bytes(memory.limit)} for this container or service" if memory.limit else ""
+    rows = [
+        ("Strata", facts.strata),
+        ("Python", f"{facts.python} on {facts.system}"),
+        ("Packages", ", ".join(f"{name} {version or 'missing'}" for name, version in facts.packages.items())),
+        ("CPU", f"{facts.cpu}; {facts.cores or '?'} cores, {facts.threads} threads to use"),
+        ("", ", ".join(facts.features) or "no instruction sets of note"),
+        ("RAM", f"{shown_bytes(memory.total)}, {shown_bytes(memory.available)} available{inside}"),
+        ("Disk", f"{shown_bytes(facts.disk_free)} free here"),
+    ]
+    for number, gpu in enumerate(facts.gpus):
+        size = shown_bytes(gpu.memory) if gpu.memory else "memory unknown"
+        capability = f", compute capability {gpu.capability}" if gpu.capability else ""
+        rows.append((f"GPU {number}", f"{gpu.name}, {size}, driver {gpu.driver}{capability}"))
+    if not facts.gpus:
+        rows.append(("GPU", "none found"))
+    return "".join(f"{name:<10}{text}\n" for name, text in rows)

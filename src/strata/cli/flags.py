@@ -1,0 +1,61 @@
+"""Options of the command line, with names and help from the settings they set."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from strata.config.settings import SETTINGS
+
+
+def _of(name: str) -> Parameter:
+    setting = SETTINGS[name]
+    default = f" [default: {setting.default_in_words}]" if setting.default is not False else ""
+    return Parameter(help=f"{setting.meaning}{default}", show_default=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GlobalFlags:
+    """Options that stand before or behind any command."""
+
+    model: Annotated[str | None, _of("model")] = None
+    threads: Annotated[int | None, _of("threads")] = None
+    config: Annotated[Path | None, Parameter(help="Read this config file instead of the default one.")] = None
+    json: Annotated[bool, Parameter(help="Print JSON for machines.", negative=(), show_default=False)] = False
+    debug: Annotated[bool | None, _of("debug"), Parameter(negative=())] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings among them, by name."""
+        return {"model": self.model, "threads": self.threads, "debug": self.debug}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SamplingFlags:
+    """How tokens are chosen."""
+
+    temperature: Annotated[float | None, _of("temperature")] = None
+    top_k: Annotated[int | None, _of("top_k")] = None
+    top_p: Annotated[float | None, _of("top_p")] = None
+    min_p: Annotated[float | None, _of("min_p")] = None
+    seed: Annotated[int | None, _of("seed")] = None
+    max_tokens: Annotated[int | None, _of("max_tokens")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ThinkingFlags:
+    """Whether and how hard the model thinks."""
+
+    thinking: Annotated[bool | None, _of("thinking")] = None
+    effort: Annotated[str | None, _of("effort")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)

@@ -1,0 +1,1 @@
+"""`strata inspect`: what a file holds and what would become of it."""

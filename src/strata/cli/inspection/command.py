@@ -1,0 +1,70 @@
+"""`strata inspect`: the facts of a model file, for people or as JSON."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from strata.cli.context import Context
+from strata.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from strata.cli.inspection.report import Report
+    from strata.gguf import TensorDirectory
+
+
+def inspect(  # noqa: D417  # the context is no argument of a command line
+    file: str | None = None,
+    /,
+    *,
+    tensors: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    check: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Show what a model file holds: dimensions, tensors by role and type, and what would go where.
+
+    Nothing is loaded. Unknown metadata keys and unused tensors are listed.
+
+    Args:
+        file: A GGUF file, any file of a split set, or the name of a model in the box; without it, --model.
+        tensors: List every tensor.
+        check: Read all weights and look for NaN, infinity and parts that were never written. Exit code 1 if there
+            are any.
+    """
+    model = context.resolve().settings.model if file is None else file
+    bar = Bar("Reading the header")
+    with bar:
+        from strata.api.bundled import find
+        from strata.cli.inspection.report import report
+        from strata.gguf import open_model
+
+        directory = open_model(find(model))
+        facts = report(directory)
+    damage = _check(directory) if check else None
+    if context.output.json:
+        from strata.cli.inspection.as_json import as_json
+
+        context.output.record(as_json(facts, directory if tensors else None, damage))
+    else:
+        from strata.cli.inspection.as_text import as_text
+
+        context.output.text(as_text(facts, directory if tensors else None, damage))
+        _warn(facts, context)
+    return 1 if damage else 0
+
+
+def _check(directory: "TensorDirectory") -> list[str]:
+    """Every kind of damage found, one sentence each."""
+    from strata.gguf import find_bad_blocks, find_holes
+
+    bar = Bar("Checking the weights")
+    with bar:
+        return [str(found) for found in (*find_holes(directory), *find_bad_blocks(directory, progress=bar.step))]
+
+
+def _warn(facts: "Report", context: Context) -> None:
+    for what, names in (
+        ("metadata keys are not read by this version", facts.unread_keys),
+        ("tensors are not used by this version", facts.unused),
+    ):
+        if names:
+            context.output.note(f"warning: {len(names)} {what}: {', '.join(names)}")

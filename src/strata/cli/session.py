@@ -1,0 +1,38 @@
+"""A model loaded as the settings say, with what a person should hear about it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strata.api.bundled import BUNDLED
+from strata.cli.output import Output
+from strata.cli.progress import Bar
+from strata.config import Settings
+
+if TYPE_CHECKING:
+    from strata.api import Model, Options
+
+
+def load_model(settings: Settings, output: Output) -> "Model":
+    """Load the model; a bar shows progress, unused tensors are warned about."""
+    name = settings.model if settings.model in BUNDLED else Path(settings.model).name
+    bar = Bar(f"Loading {name}")
+    with bar:
+        from strata.api import load
+
+        model = load(settings.model, threads=settings.threads, on_load=bar.step)
+    if model.unused:
+        shown = ", ".join(model.unused[:5]) + (", ..." if len(model.unused) > 5 else "")
+        output.note(f"warning: {len(model.unused)} tensors of the file are not used: {shown}")
+    return model
+
+
+def options(settings: Settings) -> "Options":
+    """What a request takes from the settings."""
+    return {
+        "temperature": settings.temperature,
+        "top_k": settings.top_k,
+        "top_p": settings.top_p,
+        "min_p": settings.min_p,
+        "seed": settings.seed,
+        "max_tokens": settings.max_tokens,
+    }

@@ -1,0 +1,113 @@
+"""The kinds of values a setting can have: how a text becomes one, and which ones are in range."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class UnfitError(ValueError):
+    """A value does not fit its setting; the text says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text but the empty one."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "a text"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, str) or not value:
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """On or off."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "true or false"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable, where yes, on and 1 are understood too."""
+        value = _WORDS.get(text.strip().lower())
+        if value is None:
+            raise UnfitError(self.meaning)
+        return value
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, bool):
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number, at least `least`."""
+
+    least: int | None = None
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "an integer" if self.least is None else f"an integer of at least {self.least}"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        try:
+            return self.check(int(text))
+        except ValueError:
+            raise UnfitError(self.meaning) from None
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if isinstance(value, bool) or not isinstance(value, int) or (self.least is not None and value < self.least):
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number from 0 to `most`."""
+
+    most: float = math.inf
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "a finite number of at least 0" if math.isinf(self.most) else f"a number from 0 to {self.most:g}"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        try:
+            return self.check(float(text))
+        except ValueError:
+            raise UnfitError(self.meaning) from None
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types; an integer counts as a number."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UnfitError(self.meaning)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise UnfitError(self.meaning) from None
+        if not 0 <= number <= self.most or math.isinf(number):
+            raise UnfitError(self.meaning)
+        return number
+
+
+Kind = Text | Switch | Integer | Number

@@ -1,0 +1,82 @@
+"""Every setting of Strata, in one frozen object."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from strata.config.kinds import Integer, Kind, Number, Switch, Text
+
+
+def _setting(kind: Kind, meaning: str, *, default: Any = None, unset: str = "") -> Any:
+    return field(default=default, metadata={"kind": kind, "meaning": meaning, "unset": unset})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The values in force. None means what the description of the setting says about it."""
+
+    model: str = _setting(
+        Text(), "A GGUF file, or the name of a model in the box: pebble, pebble-iq3.", default="pebble"
+    )
+    threads: int | None = _setting(Integer(1), "CPU threads to compute with.", unset="one for a small model, else one a core")
+    temperature: float | None = _setting(
+        Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"
+    )
+    top_k: int | None = _setting(
+        Integer(-1), "Keep this many of the likeliest tokens; 0 or -1 is off.", unset="the model file's, else off"
+    )
+    top_p: float | None = _setting(
+        Number(1.0),
+        "Keep the fewest tokens that have this share of probability; 1 is off.",
+        unset="the model file's, else off",
+    )
+    min_p: float | None = _setting(
+        Number(1.0),
+        "Keep tokens this many times as likely as the likeliest; 0 is off.",
+        unset="the model file's, else off",
+    )
+    seed: int = _setting(Integer(), "Key of the random draws: one seed gives one answer.", default=0)
+    max_tokens: int | None = _setting(Integer(1), "Most tokens of an answer.", unset="what the context leaves")
+    thinking: bool = _setting(Switch(), "Let the model think before it answers.", default=True)
+    effort: str | None = _setting(Text(), "How hard to think: low, medium or xhigh.", unset="the model's own default")
+    debug: bool = _setting(Switch(), "Show where in the code an error arose.", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What there is to know about one setting.
+
+    Attributes:
+        name: in a config file.
+        kind: values that fit.
+        meaning: one sentence for help and documents.
+        default: value if nothing is said.
+        unset: what None means, where that is the default.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    default: Any
+    unset: str
+
+    @property
+    def variable(self) -> str:
+        """Name of the environment variable."""
+        return f"STRATA_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """Name on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def default_in_words(self) -> str:
+        """The default as help and documents show it."""
+        return self.unset if self.default is None else str(self.default).lower()
+
+
+SETTINGS: dict[str, Setting] = {
+    f.name: Setting(f.name, f.metadata["kind"], f.metadata["meaning"], f.default, f.metadata["unset"])
+    for f in fields(Settings)
+}
+"""All settings by name, in the order of `Settings`."""

@@ -1,0 +1,10 @@
+"""The loop that turns a prompt into tokens: reading, choosing, stopping.
+
+Importing this room does not import torch; only running a network does.
+"""
+
+from strata.engine.choice import NotFiniteError, Token, choose
+from strata.engine.loop import Finish, FinishReason, generate
+from strata.engine.sampling import Sampling
+
+__all__ = ["Finish", "FinishReason", "NotFiniteError", "Sampling", "Token", "choose", "generate"]

@@ -1,0 +1,171 @@
+import json
+
+import pytest
+
+from strata.api import Finished, Reply, ToolCall, Usage
+from strata.engine import Sampling
+from strata.errors import RequestError, TextError
+from strata.text import Content, Reasoning, ToolCallStart
+from support.scripted import scripted_model
+
+WEATHER = {
+    "name": "get_w",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
+}
+CALL = (
+    "I look.</think>\n\n<tool_call>\n<function=get_w>\n<parameter=city>\nRome\n</parameter>\n"
+    "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+)
+
+
+def test_an_answer_comes_apart_into_reasoning_and_text() -> None:
+    model = scripted_model("I count.</think>\n\n1, 2, 3 🙂")
+    reply = model.chat("Count.")
+    tokens = len(model.network.script)  # type: ignore[attr-defined]
+    prompt = len(model.network.prompt)  # type: ignore[attr-defined]
+    assert reply == Reply("1, 2, 3 🙂", "I count.", (), "stop", Usage(prompt, tokens))
+    assert reply.usage.prompt_tokens > len("Count.") / 2
+
+
+def test_a_stream_has_the_same_pieces_and_ends_with_the_reason() -> None:
+    events = list(scripted_model("I count.</think>\n\n1, 2, 3 🙂").stream_chat("Count."))
+    assert "".join(event.text for event in events if isinstance(event, Reasoning)) == "I count."
+    assert "".join(event.text for event in events if isinstance(event, Content)) == "1, 2, 3 🙂"
+    assert len([event for event in events if isinstance(event, Content)]) > 3  # piece by piece
+    assert [type(event) for event in events].index(Content) > [type(event) for event in events].index(Reasoning)
+    assert isinstance(events[-1], Finished)
+    assert sum(isinstance(event, Finished) for event in events) == 1
+
+
+def test_a_text_is_short_for_one_user_message() -> None:
+    model = scripted_model("x")
+    model.chat("Hello <|im_end|> there", thinking=False)
+    prompt = model.network.prompt  # type: ignore[attr-defined]
+    model.chat([{"role": "user", "content": "Hello <|im_end|> there"}], thinking=False)
+    assert model.network.prompt == prompt  # type: ignore[attr-defined]
+    assert prompt.count(model.tokenizer.id_of("<|im_end|>")) == 1  # the typed one is plain text
+    assert "Hello <|im_end|> there" in model.detokenize(prompt, special=True)
+
+
+def test_thinking_and_effort_reach_the_template() -> None:
+    model = scripted_model("x")
+    prompts = []
+    for switches in ({}, {"thinking": False}, {"effort": "low"}):
+        model.chat("Hi", **switches)  # type: ignore[arg-type]
+        prompts.append(model.detokenize(model.network.prompt, special=True))  # type: ignore[attr-defined]
+    assert prompts[0].endswith("<think>\n")
+    assert prompts[1].endswith("</think>\n\n")
+    assert len(set(prompts)) == 3
+    assert model.chat("Hi", thinking=False).text == "x"
+    assert model.chat("Hi").reasoning == "x"
+
+
+def test_tool_calls_are_typed_by_their_schema() -> None:
+    model = scripted_model(CALL)
+    reply = model.chat("Weather?", tools=[WEATHER])
+    (call,) = reply.tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("get_w", {"city": "Rome", "days": 3})
+    assert isinstance(call, ToolCall)
+    assert (reply.text, reply.reasoning, reply.finish_reason) == ("", "I look.", "stop")
+    assert "get_w" in model.detokenize(model.network.prompt)  # type: ignore[attr-defined]
+    assert any(isinstance(event, ToolCallStart) for event in model.stream_chat("Weather?", tools=[WEATHER]))
+
+
+def test_completion_is_the_text_as_it_stands() -> None:
+    model = scripted_model("a <think> b")
+    reply = model.complete("Say")
+    assert (reply.text, reply.reasoning) == ("a <think> b", "")
+    assert model.network.prompt == model.tokenize("Say")  # type: ignore[attr-defined]
+    model.complete("<|im_start|>Say", special=True)
+    assert model.network.prompt[0] == model.tokenizer.id_of("<|im_start|>")  # type: ignore[attr-defined]
+
+
+def test_half_a_character_at_the_end_is_not_lost() -> None:
+    model = scripted_model("🙂")
+    whole = len(model.network.script) - 1  # type: ignore[attr-defined]
+    assert whole > 1, "the vocabulary has the character as one token; choose another"
+    reply = model.complete("Say", max_tokens=1)
+    assert (reply.text, reply.finish_reason) == ("\ufffd", "length")
+
+
+def test_rows_that_stand_for_nothing_are_never_chosen() -> None:
+    # The script puts most weight on a row beyond the tokenizer's list.
+    assert scripted_model("ok").complete("Say").text == "ok"
+    tokenizer = scripted_model("ok").tokenizer
+    assert tokenizer.unused_ids
+    padding = scripted_model("ok")
+    padding.network.script = [min(tokenizer.unused_ids), tokenizer.eos_ids[0]]  # type: ignore[attr-defined]
+    assert padding.complete("Say", max_tokens=1).text != ""
+
+
+def test_requests_use_the_models_defaults_unless_they_say_otherwise() -> None:
+    class SeenError(Exception):
+        pass
+
+    model = scripted_model("x", sampling=Sampling(temperature=0.5, top_k=9))
+    seen = []
+
+    def generate(*args: object, **_rest: object) -> object:
+        seen.append(args[3])
+        raise SeenError
+
+    import strata.api.model as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "generate", generate)
+        for options in ({}, {"top_k": None}, {"top_k": 0, "seed": 3}, {"temperature": 0}):
+            with pytest.raises(SeenError):
+                model.complete("Say", **options)  # type: ignore[arg-type]
+    half = Sampling(temperature=0.5, top_k=9)
+    assert seen == [half, half, Sampling(temperature=0.5, seed=3), Sampling(top_k=9)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1}, "^temperature must be"),
+        ({"max_tokens": 0}, "^max_tokens must be"),
+        ({"temprature": 1}, "^unknown option 'temprature'; there are temperature, "),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_before_the_stream_begins(options, message) -> None:
+    model = scripted_model("x")
+    for ask in (model.stream_chat, model.stream_complete):
+        with pytest.raises(RequestError, match=message):
+            ask("Hi", **options)
+
+
+@pytest.mark.parametrize("ask", ["chat", "complete", "stream_chat", "stream_complete"])
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(ask) -> None:  # case O01
+    model = scripted_model("x", context=64)
+    with pytest.raises(RequestError, match=r"the prompt has \d{3} tokens, but the context holds 64 "):
+        getattr(model, ask)("1 " * 100)
+    assert model.network.prompt == []  # type: ignore[attr-defined]
+
+
+def test_a_conversation_the_template_refuses_is_an_error_at_once() -> None:
+    model = scripted_model("x")
+    with pytest.raises(TextError):
+        model.stream_chat([])
+    model.template = None
+    with pytest.raises(TextError, match="no chat template"):
+        model.stream_chat("Hi")
+    assert model.complete("Hi").text == "x"
+
+
+def test_cancelling_ends_the_stream_and_says_so() -> None:
+    model = scripted_model("1 2 3 4 5 6 7 8")
+    tokens = iter(range(99))
+    events = list(model.stream_complete("Count", cancelled=lambda: next(tokens) > 3))
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason == "cancelled"
+    assert 0 < events[-1].usage.completion_tokens < 8
+
+
+def test_reading_is_reported() -> None:
+    seen: list[tuple[int, int]] = []
+    model = scripted_model("x")
+    list(model.stream_complete("One two", on_prompt=lambda *now: seen.append(now)))
+    count = len(model.tokenize("One two"))
+    assert seen == [(0, count), (count, count)]

@@ -1,0 +1,190 @@
+"""The command as a process: what only a real one, with real pipes, signals and terminals, can show."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import termios
+import time
+
+import pytest
+
+import strata as library
+from support.command import COMMAND, environment, strata
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return library.load(tiny)
+
+
+def test_chat_prints_the_answer_alone(tiny, model) -> None:
+    done = strata("chat", "--model", str(tiny), "--no-thinking", "--max-tokens", "12", "Count from 1 to 3.")
+    reply = model.chat("Count from 1 to 3.", thinking=False, max_tokens=12)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert reply.text
+    assert done.stdout == reply.text.rstrip("\n") + "\n" or done.stdout == reply.text
+
+
+def test_run_speaks_json_and_takes_settings_from_everywhere(tiny, model, tmp_path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f'model = "{tiny}"\ntemperature = 1.5\nseed = 1\nmax_tokens = 1\n', encoding="utf-8")
+    text = "The quick brown 狐"
+    done = strata(
+        "--json", "run", "--max-tokens", "9",
+        env=environment(STRATA_SEED="8", STRATA_CONFIG=str(config)), input=text + "\n", stdin=None,
+    )  # fmt: skip
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    reply = model.complete(text, temperature=1.5, seed=8, max_tokens=9)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "".join(event["text"] for event in events[:-1]) == reply.text
+    assert {event["type"] for event in events[:-1]} == {"content"}
+    assert events[-1] == {
+        "type": "finished",
+        "reason": reply.finish_reason,
+        "usage": {"prompt_tokens": len(model.tokenize(text)), "completion_tokens": reply.usage.completion_tokens},
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["chat", "--help"], ["--version"]], ids=" ".join)
+def test_help_is_there_without_waiting_for_torch(arguments) -> None:
+    code = (
+        "import sys; from strata.cli.main import main\n"
+        f"code = main({arguments!r}); print(sorted({{'torch', 'numpy', 'tokenizers'}} & set(sys.modules)), code)"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, check=False, env=environment())
+    assert done.stderr == ""
+    assert done.stdout.endswith("[] 0\n")
+    assert "usage: strata" in done.stdout.lower() or done.stdout.startswith(library.__version__)
+
+
+def test_a_reader_that_leaves_is_no_error(tiny) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "run", "--model", str(tiny), "Go"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1)
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (141, b"")
+
+
+# With a progress bar from the first moment, however fast the machine.
+IMPATIENT = [
+    *COMMAND[:1], "-c",
+    "import sys; from strata.cli import main, progress; progress.PATIENCE = 0.0; sys.exit(main.main())",
+]  # fmt: skip
+SHOW_CURSOR = b"\x1b[?25h"
+"""What ends every progress bar."""
+
+
+class Terminal:
+    """A terminal with the command in it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        self.process = subprocess.Popen(
+            [*IMPATIENT, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment(TERM="xterm"),
+            preexec_fn=lambda: (os.setsid(), _control(slave)),  # noqa: PLW1509
+        )
+        self.seen = b""
+
+    def wait_for(self, text: bytes, seconds: float = 60) -> None:
+        """Read until a text appears; what came before it is forgotten."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
+            if select.select([self.master], [], [], 0.2)[0]:
+                self.seen += os.read(self.master, 1 << 16)
+        self.seen = self.seen[self.seen.index(text) + len(text) :]
+
+    def wait_for_more(self, count: int) -> None:
+        """Read until so many bytes more have come."""
+        while len(self.seen) < count:
+            assert select.select([self.master], [], [], 60)[0]
+            self.seen += os.read(self.master, 1 << 16)
+
+    def type(self, text: bytes) -> None:
+        os.write(self.master, text)
+
+    def finish(self, seconds: float = 20) -> int:
+        """Wait for the end, reading what else comes."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < end, f"still running after {self.seen!r}"
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.seen += os.read(self.master, 1 << 16)
+        while select.select([self.master], [], [], 0)[0]:
+            self.seen += os.read(self.master, 1 << 16)
+        assert termios.tcgetattr(self.slave) == self.before
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+def _control(slave: int) -> None:
+    import fcntl
+
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal():
+    opened: list[Terminal] = []
+
+    def start(*arguments: str) -> Terminal:
+        opened.append(Terminal(*arguments))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize("moment", ["while loading", "while answering"])
+def test_ctrl_c_stops_at_once_and_leaves_the_terminal_sane(tiny, terminal, moment) -> None:
+    screen = terminal("run", "--model", str(tiny), "--temperature", "1", "The quick")
+    screen.wait_for(b"Loading")
+    if moment == "while answering":
+        screen.wait_for(SHOW_CURSOR)  # of loading
+        screen.wait_for(SHOW_CURSOR)  # of reading the prompt
+        screen.wait_for_more(20)
+    assert screen.process.poll() is None, "the answer came all at once"
+    begun = time.monotonic()
+    screen.type(b"\x03\x03")  # twice in a row is as quiet
+    assert screen.finish() == 130
+    assert time.monotonic() - begun < 2  # nothing is left to compute or to put away
+    assert b"Traceback" not in screen.seen
+    assert moment == "while answering" or SHOW_CURSOR in screen.seen
+
+
+def test_a_conversation_goes_on_after_a_stopped_answer(tiny, terminal) -> None:
+    screen = terminal("chat", "--model", str(tiny), "--no-thinking")
+    screen.wait_for(b"> ")
+    screen.type(b"/effrt low\r")
+    screen.wait_for(b"did you mean /effort?")
+    screen.wait_for(b"> ")
+    screen.type(b"Tell me\r")
+    screen.wait_for(b"Tell me\r\n")
+    screen.wait_for_more(3)
+    screen.type(b"\x03")
+    screen.wait_for(b"strata: stopped.")
+    screen.wait_for(b"> ")
+    screen.type(b"/exit\r")
+    assert screen.finish() == 0
+    assert b"Traceback" not in screen.seen

@@ -1,0 +1,54 @@
+"""A network that says what it is told to, behind a real tokenizer and a real chat template."""
+
+from types import SimpleNamespace
+
+import torch
+
+from strata.api import Model
+from strata.engine import Sampling
+from strata.text import ChatTemplate, Tokenizer
+from support.tiny_file import tiny_metadata
+
+
+class Scripted:
+    """Whatever the prompt, predicts the tokens of a text, then the end of the turn."""
+
+    def __init__(self, tokenizer: Tokenizer, text: str, context: int = 1024) -> None:
+        self.config = SimpleNamespace(context=context, V=tokenizer.size + 4, name="scripted")
+        self.script = [*tokenizer.encode(text, special=True), tokenizer.eos_ids[0]]
+        self.prompt: list[int] = []
+
+    def new_state(self) -> SimpleNamespace:
+        """A state that only counts."""
+        self.prompt = []
+        return SimpleNamespace(length=0)
+
+    def read(self, state: SimpleNamespace, ids: list[int]) -> torch.Tensor:
+        """Note the prompt."""
+        self.prompt += ids
+        state.length += len(ids)
+        return torch.zeros(len(ids), 1)
+
+    def window(self, state: SimpleNamespace, ids: list[int]) -> SimpleNamespace:
+        """The place in the script after `ids`, as if it were a residual."""
+        place = state.length + len(ids) - len(self.prompt)
+        return SimpleNamespace(residual=torch.full((len(ids), 1), float(place)))
+
+    def commit(self, state: SimpleNamespace, _done: SimpleNamespace, n: int) -> None:
+        """Count."""
+        state.length += n
+
+    def logits(self, row: torch.Tensor) -> torch.Tensor:
+        """All probability on the token whose turn it is, and more on a row that is no token."""
+        logits = torch.zeros(1, self.config.V)
+        logits[0, self.script[int(row)]] = 50.0
+        logits[0, -1] = 99.0
+        return logits
+
+
+def scripted_model(text: str, context: int = 1024, sampling: Sampling | None = None) -> Model:
+    """A model that answers everything with `text`."""
+    metadata = tiny_metadata()
+    tokenizer = Tokenizer.from_metadata(metadata)
+    network = Scripted(tokenizer, text, context)
+    return Model(network, tokenizer, ChatTemplate.from_metadata(metadata), sampling or Sampling())  # type: ignore[arg-type]
