@@ -64,6 +64,12 @@ def test_inverse_gradient(n):
     assert torch.autograd.gradcheck(below, (a.requires_grad_(),))
 
 
+def test_inverse_gradient_stays_below_the_diagonal():
+    a = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0)).tril(-1).requires_grad_()
+    (g,) = torch.autograd.grad(UnitLowerInverse.apply(a).square().sum(), a)
+    assert torch.equal(g, g.tril(-1))
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_chunk_states_gradient(chunks):
     gen = torch.Generator().manual_seed(1)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from support.pebble_oracle import fill
 
 from pebble.net.draft import OwnKeys, chain_attention
 from pebble.net.trunk import Pebble
 from pebble.shape import TINY
+from support.pebble_oracle import fill
 
 CELL = 40
 
@@ -77,7 +77,7 @@ def test_step_j_of_a_cell_reads_j_tokens_ahead_and_no_more(model):
 
 @torch.no_grad()
 def test_the_chain_equals_drafting_one_cell_by_hand(model):
-    """Cells up to CELL in step 1, then one cell at a time with its own residual, attending to what drafting would hold."""
+    """Cells up to CELL in step 1, then one at a time with its own residual, attending to what drafting would hold."""
     ids = torch.randint(0, TINY.V, (1, 64), generator=torch.Generator().manual_seed(3))
     residual = model(ids).residual
     embedded = model.embed(ids[0], torch.float32)
@@ -111,7 +111,11 @@ def test_the_chain_equals_drafting_one_cell_by_hand(model):
 
 def test_one_step_is_plain_causal_attention():
     gen = torch.Generator().manual_seed(8)
-    q, k, v = torch.randn(10, 2, 8, generator=gen), torch.randn(10, 1, 8, generator=gen), torch.randn(10, 1, 8, generator=gen)
+    q, k, v = (
+        torch.randn(10, 2, 8, generator=gen),
+        torch.randn(10, 1, 8, generator=gen),
+        torch.randn(10, 1, 8, generator=gen),
+    )
     o = chain_attention(q, [k], [v], 2)
     s = (q.view(2, 5, 2, 8).transpose(1, 2) @ k.view(2, 1, 5, 8).transpose(-1, -2)) * 8**-0.5
     p = s.masked_fill(~torch.ones(5, 5).tril().bool(), float("-inf")).softmax(-1)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.pebble_oracle import fill, oracle, stable_topk
 
 from pebble.net.trunk import Pebble
 from pebble.shape import PEBBLE, TINY
+from support.pebble_oracle import fill, oracle, stable_topk
 
 
 def _model(shape, seed=0):

@@ -13,7 +13,17 @@ from pathlib import Path
 
 from pebble.data.words import held_out
 
-_LEFT_OUT = {"test", "tests", "site-packages", "idlelib", "lib2to3", "turtledemo", "__pycache__", "ensurepip", "pydoc_data"}
+_LEFT_OUT = {
+    "test",
+    "tests",
+    "site-packages",
+    "idlelib",
+    "lib2to3",
+    "turtledemo",
+    "__pycache__",
+    "ensurepip",
+    "pydoc_data",
+}
 _SENTENCE = re.compile(r"(?<=[a-z)][.!?])\s+(?=[A-Z])")
 
 

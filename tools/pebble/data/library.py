@@ -7,7 +7,7 @@ import random
 
 from pebble.data.dialogue import Message
 
-MODULES = (
+MODULES = (  # noqa: SIM905  # a thousand quotes would hide the words
     "math os os.path sys re json random string textwrap itertools functools collections pathlib shutil tempfile glob "
     "time datetime calendar copy csv hashlib heapq bisect statistics struct operator contextlib dataclasses decimal "
     "fractions io logging threading subprocess socket pprint secrets base64 zlib gzip inspect traceback types weakref "
@@ -38,7 +38,11 @@ def entries() -> list[tuple[str, str]]:
         prefix = "" if name == "builtins" else f"{name}."
         for key in getattr(module, "__all__", None) or dir(module):
             thing = getattr(module, key, None)
-            if key.startswith("_") or not callable(thing) or (inspect.isclass(thing) and issubclass(thing, BaseException)):
+            if (
+                key.startswith("_")
+                or not callable(thing)
+                or (inspect.isclass(thing) and issubclass(thing, BaseException))
+            ):
                 continue
             line = _summary(thing)
             if line:

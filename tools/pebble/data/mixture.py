@@ -1,6 +1,7 @@
 """Which documents a batch is made of, and how they are packed into rows."""
 
 import random
+from collections.abc import Callable  # noqa: TC003  # used at run time in an annotation
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,18 @@ class Mixture:
 
     def __init__(self, stock: Stock) -> None:
         self.stock = stock
+        chat = self._chat
+        self._makers: dict[str, Callable[[random.Random, Growth], Document]] = {
+            "prose": lambda rng, _: self.prose(rng),
+            "count": lambda rng, grow: chat(rng, counting.draw(rng, 5, grow(20, 100))),
+            "copy": lambda rng, grow: chat(rng, copying.draw(rng, stock.words, 4, grow(12, 72))),
+            "sum": lambda rng, _: chat(rng, sums.draw(rng)),
+            "tool": lambda rng, _: chat(rng, *tools.draw(rng)),
+            "lookup": self._lookup,
+            "library": lambda rng, _: chat(rng, library.draw(rng, stock.library)),
+            "talk": lambda rng, _: chat(rng, talk.draw(rng, stock.sentences)),
+            "turns": self.turns,
+        }
 
     def encode(self, talk_: Conversation) -> Document:
         """One conversation as ids and target weights, <|endoftext|> after it."""
@@ -88,6 +101,10 @@ class Mixture:
             return self._window(rng, self.stock.code, 0.4)
         return self._window(rng, self.stock.prose, 0.5)
 
+    def _lookup(self, rng: random.Random, grow: Growth) -> Document:
+        characters = int(rng.randint(40, grow(120, 800)) * CHARACTERS)
+        return self._chat(rng, lookup.draw(rng, self.stock.sentences, characters))
+
     def turns(self, rng: random.Random, grow: Growth) -> Document:
         """A conversation of two to four exchanges on different subjects."""
         messages: list[Message] = []
@@ -115,26 +132,7 @@ class Mixture:
 
     def document(self, rng: random.Random, grow: Growth) -> Document:
         """One document of the mixture."""
-        kind = rng.choices(_KINDS, _WEIGHTS)[0]
-        stock = self.stock
-        if kind == "prose":
-            return self.prose(rng)
-        if kind == "count":
-            return self._chat(rng, counting.draw(rng, 5, grow(20, 100)))
-        if kind == "copy":
-            return self._chat(rng, copying.draw(rng, stock.words, 4, grow(12, 72)))
-        if kind == "sum":
-            return self._chat(rng, sums.draw(rng))
-        if kind == "tool":
-            return self._chat(rng, *tools.draw(rng))
-        if kind == "lookup":
-            characters = int(rng.randint(40, grow(120, 800)) * CHARACTERS)
-            return self._chat(rng, lookup.draw(rng, stock.sentences, characters))
-        if kind == "library":
-            return self._chat(rng, library.draw(rng, stock.library))
-        if kind == "talk":
-            return self._chat(rng, talk.draw(rng, stock.sentences))
-        return self.turns(rng, grow)
+        return self._makers[rng.choices(_KINDS, _WEIGHTS)[0]](rng, grow)
 
     def _leading(self, rng: random.Random, grow: Growth) -> list[Document]:
         """What fills most of a long row: 60% a long lookup, 20% a long count, else nothing special."""
@@ -155,7 +153,7 @@ class Mixture:
         while room > 0:
             drawn = self.document(rng, grow)
             # A document that would be cut is drawn again, unless the gap is small: cut answers teach nothing.
-            if len(drawn[0]) > room and room > 60 and drawn[1].max() >= 1:
+            if len(drawn[0]) > room > 60 and drawn[1].max() >= 1:
                 drawn = self.prose(rng)
             documents.append(drawn)
             room -= len(drawn[0])

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from pebble.data import counting, library, lookup, sums, talk, tools
 from pebble.data.corpus import Corpus, collect
 from pebble.data.dialogue import Conversation, Template
-from pebble.data.words import ADJECTIVES, NOUNS
 from pebble.data.vocabulary import ENDOFTEXT, plain_words, train
+from pebble.data.words import ADJECTIVES, NOUNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def sum_held_out(a: int, b: int) -> bool:
 
 
 def working(a: int, b: int) -> str:
-    """The written method, one column at a time: "7 + 5 = 12, write 2, carry 1. 4 + 8 + 1 = 13." """
+    """The written method, one column at a time: as in 7 + 5 = 12, write 2, carry 1."""
     steps: list[str] = []
     carry = 0
     left, right = str(a)[::-1], str(b)[::-1]

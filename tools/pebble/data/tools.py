@@ -7,7 +7,7 @@ from typing import Any
 from pebble.data.dialogue import Message
 from pebble.data.words import CITIES, NAMES, NOUNS, held_out
 
-VERBS = "get set find open close start stop delete create send update check list show book read".split()
+VERBS = "get set find open close start stop delete create send update check list show book read".split()  # noqa: SIM905
 # What can be acted on: (noun, words that carry the argument, parameter, kind of value).
 THINGS = (
     ("weather", "in {x}", "city", "city"),

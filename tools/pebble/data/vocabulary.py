@@ -67,7 +67,7 @@ def plain_words(tokenizer: Tokenizer) -> list[str]:
     found = []
     for index in range(BASE):
         text = tokenizer.decode([index])
-        if len(text) > 2 and text[0] == " " and text[1:].isascii() and text[1:].isalpha():
-            if tokenizer.encode(text + text).ids == [index, index]:
-                found.append(text)
+        word = len(text) > 2 and text[0] == " " and text[1:].isascii() and text[1:].isalpha()
+        if word and tokenizer.encode(text + text).ids == [index, index]:
+            found.append(text)
     return found

@@ -59,8 +59,11 @@ class Feed:
         return self._ready.get(timeout=120)
 
     def _receive(self) -> None:
-        """Move finished batches into this process, in order. A pipe holds little, and its writer is busy making the
-        next batch: reading it when a batch is needed costs the GPU a tenth of its time."""
+        """Move finished batches into this process, in order.
+
+        A pipe holds less than a batch and its writer is busy with the next one, so a batch read only when it is
+        needed comes late.
+        """
         while (line := self._order.get()) is not None:
             ids, weights = line.get()
             self._ready.put((np.asarray(ids), np.asarray(weights)))

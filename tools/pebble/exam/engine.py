@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from pebble.exam.teacher import Sheet
 from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.model.ops import QsaInputs
 from strata.ops.cpu import CpuOps
 from strata.text import ChatTemplate, Tokenizer
-from torch import Tensor
-
-from pebble.exam.teacher import Sheet
 
 
 class BlindOps(CpuOps):

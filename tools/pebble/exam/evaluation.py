@@ -81,7 +81,12 @@ def evaluate(path: Path, stock: Stock, count: int, say: Say) -> dict[str, Any]:
         result["abilities"][sheet.ability.name] = marks
         say(f"{path.name}: {sheet.ability.name}: {marks['exact']} of {marks['documents']}")
     switched = thinking_switch(candidate, stock, count // 2)
-    result["abilities"]["thinking on and off as asked"] = {**switched, "threshold": 0.99, "ceiling": None, "tokens": None}
+    result["abilities"]["thinking on and off as asked"] = {
+        **switched,
+        "threshold": 0.99,
+        "ceiling": None,
+        "tokens": None,
+    }
     say(f"{path.name}: thinking switch: {switched}")
     result["acceptance"] = acceptance(candidate, stock, max(2, count // 8))
     say(f"{path.name}: acceptance: {result['acceptance']}")

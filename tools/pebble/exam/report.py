@@ -19,7 +19,8 @@ def _met(marks: dict[str, Any]) -> bool:
 
 def _cell(marks: dict[str, Any]) -> str:
     tokens = "" if marks["tokens"] is None else f", {marks['tokens']:.2%} of tokens"
-    return f"{marks['exact'] / marks['documents']:.1%} of {marks['documents']}{tokens}{'' if _met(marks) else ' (not met)'}"
+    missed = "" if _met(marks) else " (not met)"
+    return f"{marks['exact'] / marks['documents']:.1%} of {marks['documents']}{tokens}{missed}"
 
 
 def _step(taken: int, offered: int) -> str:
@@ -33,7 +34,11 @@ def tables(results: list[dict[str, Any]]) -> str:
     for name, marks in results[0]["abilities"].items():
         cells = " | ".join(_cell(r["abilities"][name]) for r in results)
         lines.append(f"| {name} | {_goal(marks)} | {cells} |")
-    lines += ["", f"| drafts taken, steps 1 / 2 / 3, each given the one before | {heads} |", "|---|" + "---|" * len(results)]
+    lines += [
+        "",
+        f"| drafts taken, steps 1 / 2 / 3, each given the one before | {heads} |",
+        "|---|" + "---|" * len(results),
+    ]
     for name in results[0]["acceptance"]:
         cells = " | ".join(" / ".join(_step(*step) for step in r["acceptance"][name]) for r in results)
         lines.append(f"| {name} | {cells} |")

@@ -70,7 +70,11 @@ def _hits(model: Pebble, ids: Tensor, answer: Tensor, choose: str, dtype: torch.
 
     drafts, _ = model.mtp.chain(reading.residual, model.embed(ids[:, :-1].flatten(), dtype), rows, model.shape.depth)
     steps = [
-        right(d.hidden, labels.roll(-j), wanted.roll(-j) & (torch.arange(len(labels), device=ids.device) < len(labels) - j))
+        right(
+            d.hidden,
+            labels.roll(-j),
+            wanted.roll(-j) & (torch.arange(len(labels), device=ids.device) < len(labels) - j),
+        )
         for j, d in enumerate(drafts, 1)
     ]
     return right(reading.hidden, labels, wanted), steps

@@ -73,14 +73,13 @@ class Trainer:
         self.saved = settings.out / "checkpoint.pt"
         if self.saved.exists():
             self.at = checkpoint.restore(self.saved, self.model, self.optimisers)
-        self._log = (settings.out / "log.jsonl").open("a", encoding="utf-8")
         use_compiler(on=self.device.type == "cuda")
 
     def log(self, **entry: Any) -> None:
         """One line of the log, on paper and on screen."""
         line = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in entry.items()})
-        self._log.write(line + "\n")
-        self._log.flush()
+        with (self.settings.out / "log.jsonl").open("a", encoding="utf-8") as paper:
+            paper.write(line + "\n")
         print(line, flush=True)
 
     def progress(self, step: int, elapsed: float) -> float:
@@ -106,9 +105,7 @@ class Trainer:
         """One update."""
         self._rehearse(on=now.rehearse)
         seed = self.settings.seed * 1_000_003 + self.at.step
-        total, parts = losses(
-            self.model, batch, choose=now.choose, draft=now.draft, dtype=self.dtype, seed=seed
-        )
+        total, parts = losses(self.model, batch, choose=now.choose, draft=now.draft, dtype=self.dtype, seed=seed)
         total.backward()
         parts["norm"] = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)  # before clipping
         self.optimisers.step(now.rate)

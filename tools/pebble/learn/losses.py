@@ -25,7 +25,7 @@ class Batch:
 
 @fused
 def token_losses(hidden: Tensor, head: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """hidden [N, H], head [V, H], labels [N] -> negative log likelihood [N], and whether the label is the argmax."""
+    """Negative log likelihood [N] of labels [N], and whether each is the argmax; hidden [N, H], head [V, H]."""
     logits = matmul(hidden, head).float()
     own = logits.gather(1, labels[:, None])[:, 0]
     return torch.logsumexp(logits, 1) - own, (own >= logits.amax(1)).float().detach()
@@ -35,7 +35,9 @@ def _weighted(loss: Tensor, weights: Tensor) -> Tensor:
     return (loss * weights).sum() / weights.sum().clamp_min(1.0)
 
 
-def _draft_losses(model: Pebble, residual: Tensor, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Attended, Tensor, list[Tensor]]:
+def _draft_losses(
+    model: Pebble, residual: Tensor, batch: Batch, dtype: torch.dtype
+) -> tuple[Tensor, Attended, Tensor, list[Tensor]]:
     rows, length = batch.inputs.shape
     position = torch.arange(length, device=residual.device).repeat(rows)
     embedded = model.embed(batch.inputs.flatten(), dtype)
@@ -52,7 +54,9 @@ def _draft_losses(model: Pebble, residual: Tensor, batch: Batch, dtype: torch.dt
     return total, record, balance, right
 
 
-def _indexer_losses(attended: list[Attended], weights: Tensor, ratio: int, blocks: int, seed: int) -> tuple[Tensor, list[Tensor]]:
+def _indexer_losses(
+    attended: list[Attended], weights: Tensor, ratio: int, blocks: int, seed: int
+) -> tuple[Tensor, list[Tensor]]:
     """Distillation on queries drawn with probability 0.15 + weight, so that answers are over-represented."""
     generator = torch.Generator(weights.device).manual_seed(seed)
     count = min(_QUERIES, weights.shape[1])

@@ -36,10 +36,10 @@ class Muon:
         self._groups: dict[tuple[int, int], list[tuple[torch.nn.Parameter, int]]] = defaultdict(list)
         for p, stacked in parameters:
             self._groups[p.shape[-2] // stacked, p.shape[-1]].append((p, stacked))
-        self._buffers = {
-            shape: torch.zeros(sum(p.numel() for p, _ in group) // (shape[0] * shape[1]), *shape, device=group[0][0].device)
-            for shape, group in self._groups.items()
-        }  # fmt: skip
+        self._buffers: dict[tuple[int, int], Tensor] = {}
+        for shape, group in self._groups.items():
+            count = sum(p.numel() for p, _ in group) // (shape[0] * shape[1])
+            self._buffers[shape] = torch.zeros(count, *shape, device=group[0][0].device)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """All parameters, in no particular order."""
@@ -52,7 +52,9 @@ class Muon:
             g = torch.cat([p.grad.reshape(-1, *shape) for p, _ in group if p.grad is not None])
             buffer = self._buffers[shape]
             if g.shape != buffer.shape:  # a part took no part in this step: the draft head, every other step
-                g = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1, *shape) for p, _ in group])
+                g = torch.cat(
+                    [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1, *shape) for p, _ in group]
+                )
             buffer.mul_(self.momentum).add_(g, alpha=1 - self.momentum)
             update = orthogonalised(g.lerp(buffer, self.momentum)).to(g.dtype)
             rate = self.lr * factor * max(1.0, shape[0] / shape[1]) ** 0.5

@@ -13,7 +13,7 @@ _BETAS = (0.9, 0.97)
 
 
 def kind_of(name: str, p: nn.Parameter) -> str:
-    """"muon", or the AdamW group of a parameter."""
+    """Either "muon" or the AdamW group of a parameter."""
     if "embed" in name:  # token embedding and n-gram table
         return "embedding"
     if "indexer." in name or "input_mix_weight" in name or "block_inject" in name:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 # IQ4_NL's levels (GGUF type 20).
 LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_TOP = 1.03  # where the largest magnitude of a group is laid, in units of the grid's top level: least error on Gaussians
+# Where the largest magnitude of a group is laid, in units of the grid's top level: least error on Gaussians.
+_TOP = 1.03
 _ROWS = 1 << 17  # vectors searched at once: their scores against 512 codewords are 256 MiB
 
 

@@ -2,8 +2,8 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pebble.net.basics import matmul, padded, rms, rotate
 from pebble.net.fused import fused
@@ -26,7 +26,7 @@ class Qsa(nn.Module):
         self.indexer = Indexer(shape)
 
     def qkv(self, m: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """m [N, H] -> q [N, nh, hd], k and v [N, nkv, hd], output gate's input [N, nh, hd]."""
+        """From m [N, H]: q [N, nh, hd], k and v [N, nkv, hd], the output gate's input [N, nh, hd]."""
         return project(
             m,
             cos,
@@ -40,7 +40,7 @@ class Qsa(nn.Module):
         )
 
     def forward(self, m: Tensor, cos: Tensor, sin: Tensor, rows: int, choose: str) -> tuple[Tensor, Attended]:
-        """m [N, H] -> output [N, H] and the record; ``choose`` is "dense", "indexer" or "random"."""
+        """From m [N, H]: the output [N, H] and the record; ``choose`` is "dense", "indexer" or "random"."""
         q, k, v, gate = self.qkv(m, cos, sin)
         qr, kr, vr = (x.view(rows, -1, *x.shape[1:]) for x in (q, k, v))
         index_q, index_k = self.indexer(m, cos, sin, rows)
@@ -48,9 +48,7 @@ class Qsa(nn.Module):
         if choose != "dense":
             mask = selection(index_q, index_k, self.shape, random=choose == "random")
         o = attend(qr, kr, vr, mask)
-        return close(o.reshape(q.shape), gate, self.o_proj.weight), Attended(
-            qr.detach(), kr.detach(), index_q, index_k
-        )
+        return close(o.reshape(q.shape), gate, self.o_proj.weight), Attended(qr.detach(), kr.detach(), index_q, index_k)
 
 
 @fused

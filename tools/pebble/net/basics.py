@@ -33,7 +33,7 @@ def shift(x: Tensor, position: Tensor, by: int) -> Tensor:
 
 
 def angles(shape: Shape, position: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [N, rotated / 2], for text positions (section 8)."""
+    """Cosines and sines, float32 [N, rotated / 2], for text positions (section 8)."""
     half = shape.rotated // 2
     exponent = torch.arange(half, device=position.device, dtype=torch.float64) / half
     a = position[:, None].double() * shape.theta**-exponent

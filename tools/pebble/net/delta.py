@@ -22,6 +22,7 @@ class UnitLowerInverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor) -> Tensor:
+        """The inverse of ``I + a``."""
         shape, n = a.shape, a.shape[-1]
         a = a.reshape(-1, n, n)
         index = torch.arange(n, device=a.device)
@@ -35,6 +36,7 @@ class UnitLowerInverse(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """With X the inverse: -X^T G X^T, strictly lower part."""
         (x,) = ctx.saved_tensors
         g = grads[0].reshape(x.shape)
         xt = x.transpose(1, 2)
@@ -52,6 +54,7 @@ class ChunkStates(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, q: Tensor) -> Tensor:
+        """All states."""
         rows, count, heads, d, _ = p.shape
         p = p.transpose(0, 1).reshape(count, rows * heads, d, d)
         q = q.transpose(0, 1).reshape(count, rows * heads, d, d)
@@ -64,6 +67,7 @@ class ChunkStates(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        """The recurrence run backwards."""
         p, s = ctx.saved_tensors
         count, both, d, _ = p.shape
         rows = ctx.rows
@@ -130,9 +134,11 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, rows: i
     """The whole rule.
 
     Args:
-        q, k: float32 [N/C, nk, C, d], normalised; q scaled.
+        q: float32 [N/C, nk, C, d], normalised and scaled.
+        k: float32 [N/C, nk, C, d], normalised.
         v: float32 [N/C, nv, C, d].
-        beta, g: float32 [N/C, nv, C].
+        beta: float32 [N/C, nv, C].
+        g: float32 [N/C, nv, C], log decay.
         rows: sequences in the batch; each starts with an empty state.
 
     Returns:

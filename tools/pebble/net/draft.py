@@ -152,10 +152,10 @@ class OwnKeys(torch.autograd.Function):
         """q, k, v [rows, heads, T, hd]; own_k, own_v [steps, rows, heads, T, hd]."""
         scale = q.shape[-1] ** -0.5
         if q.is_cuda:
-            flash = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)  # noqa: SLF001
+            flash = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)  # noqa: SLF001, FBT003
             o, lse, rest = flash[0], flash[1], flash[2:8]
         else:
-            o, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)  # noqa: SLF001
+            o, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)  # noqa: SLF001, FBT003
             rest = ()
         own = (q * own_k).sum(-1, dtype=lse.dtype) * scale  # [steps, rows, heads, T]
         total = torch.logsumexp(torch.cat([lse[None], own]), 0)
@@ -168,19 +168,19 @@ class OwnKeys(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        """Exact gradients of all five inputs."""
         q, k, v, own_k, own_v, o, total, weight, *tensors = ctx.saved_tensors
         g = grads[0]
         scale = q.shape[-1] ** -0.5
         if q.is_cuda:
             left = iter(tensors)
             cum_q, cum_k, max_q, max_k, seed, offset = (next(left) if x is _SAVED else x for x in ctx.rest)
-            dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
-                g.contiguous(), q, k, v, o, total, cum_q, cum_k, max_q, max_k, 0.0, True, seed, offset
-            )
+            backward = torch.ops.aten._scaled_dot_product_flash_attention_backward  # noqa: SLF001
+            lengths = (cum_q, cum_k, max_q, max_k)
+            dq, dk, dv = backward(g.contiguous(), q, k, v, o, total, *lengths, 0.0, True, seed, offset)  # noqa: FBT003
         else:
-            dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(  # noqa: SLF001
-                g, q, k, v, o, total, 0.0, True
-            )
+            backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
+            dq, dk, dv = backward(g, q, k, v, o, total, 0.0, True)  # noqa: FBT003
         drop = (g * o).sum(-1, dtype=total.dtype)
         ds = weight * (((g * own_v).sum(-1, dtype=total.dtype) - drop) * scale)[..., None]
         dq = dq + (ds * own_k).sum(0).to(q.dtype)

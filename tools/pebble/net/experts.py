@@ -38,7 +38,7 @@ class Experts(nn.Module):
         self.rehearsed: tuple[Tensor, Tensor] | None = None
 
     def forward(self, m: Tensor) -> tuple[Tensor, Tensor]:
-        """m [N, H] -> (output [N, H], load balance: 1 when even)."""
+        """From m [N, H]: the output [N, H] and the load balance, 1 when even."""
         gate_up, down = self.rehearsed or (self.experts.gate_up_proj, self.experts.down_proj)
         # Views are plain tensors like the rehearsed copies, so one compilation serves both.
         gate_up, down = gate_up.view_as(gate_up), down.view_as(down)

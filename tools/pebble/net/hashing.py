@@ -58,7 +58,8 @@ def row_indices(
         ids: int64 [N], rows of a batch end to end.
         position: int64 [N], place of each token in its row.
         table: the constants.
-        sizes, offsets: its sizes and offsets as int64 tensors on the device of ``ids``.
+        sizes: its sizes as an int64 tensor on the device of ``ids``.
+        offsets: likewise its offsets.
         eos: id that cuts the context of later tokens.
 
     Returns:

@@ -21,7 +21,7 @@ class Indexer(nn.Module):
         self.q_layernorm, self.k_layernorm = Norm(shape.id), Norm(shape.id)
 
     def forward(self, m: Tensor, cos: Tensor, sin: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """m [N, H] -> queries [rows, T, ih, id] and block keys [rows, T / ratio, id]."""
+        """From m [N, H]: queries [rows, T, ih, id] and block keys [rows, T / ratio, id]."""
         shape = self.shape
         q, k = index(
             m.detach(),
@@ -49,7 +49,7 @@ def index(
 
 
 def scores(q: Tensor, keys: Tensor) -> Tensor:
-    """q [rows, Q, ih, id], keys [rows, B, id] -> float32 [rows, Q, B], summed over heads one at a time."""
+    """Scores float32 [rows, Q, B] of q [rows, Q, ih, id] against keys [rows, B, id], one head at a time."""
     total = torch.zeros(q.shape[0], q.shape[1], keys.shape[1], device=q.device)
     for head in range(q.shape[2]):
         total = total + torch.relu((q[:, :, head] @ keys.transpose(1, 2)).float())
@@ -57,7 +57,7 @@ def scores(q: Tensor, keys: Tensor) -> Tensor:
 
 
 def complete(position: Tensor, blocks: int, ratio: int) -> Tensor:
-    """bool [..., blocks]: whether all tokens of a block are visible from each position [...]."""
+    """Whether, as bool [..., blocks], all tokens of a block are visible from each position [...]."""
     return torch.arange(blocks, device=position.device) < ((position + 1) // ratio)[..., None]
 
 
@@ -74,10 +74,8 @@ def selection(q: Tensor, keys: Tensor, shape: Shape, *, random: bool = False) ->
     done = complete(position, blocks, shape.ratio)
     s = s.masked_fill(~done, -1)
     k = min(shape.blocks, blocks)
-    if q.is_cuda:  # during training the order of ties does not matter, and a stable sort is slow
-        best = s.topk(k, -1).indices
-    else:
-        best = s.sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    # On a GPU, in training, the order of ties does not matter, and a stable sort is slow.
+    best = s.topk(k, -1).indices if q.is_cuda else s.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     chosen = torch.zeros_like(s, dtype=torch.bool).scatter_(-1, best, value=True) & done
     tail = (position[None, :] >= ((position + 1) // shape.ratio * shape.ratio)[:, None]) & (
         position[None, :] <= position[:, None]

@@ -37,7 +37,7 @@ class Gdn(nn.Module):
         self.out_proj = nn.Linear(shape.nv * shape.d, shape.H, bias=False)
 
     def forward(self, m: Tensor, position: Tensor, rows: int) -> Tensor:
-        """m [N, H], position int64 [N], rows in the batch -> [N, H]."""
+        """From m [N, H], position int64 [N] and the rows in the batch: [N, H]."""
         q, k, v, beta, g, z = project(
             m,
             position,

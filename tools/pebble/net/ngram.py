@@ -35,7 +35,7 @@ class Ngram(nn.Module):
         self.conv1d = nn.Conv1d(wide, wide, shape.conv, groups=wide, bias=False)
 
     def forward(self, streams: Tensor, ids: Tensor, position: Tensor) -> Tensor:
-        """streams [N, S, H], ids and position int64 [N] -> streams with the n-gram term added."""
+        """Add the n-gram term to streams [N, S, H]; ids and position are int64 [N]."""
         rows = row_indices(ids, position, self.table, self.sizes, self.offsets, self.eos)
         e = F.embedding(rows, self.ple_embedding.ngram_embedding.weight).flatten(1).to(streams.dtype)
         return inject(

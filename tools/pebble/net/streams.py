@@ -61,7 +61,7 @@ def _read(streams: Tensor, norm: Tensor, down: Tensor, up: Tensor, inject: Tenso
 
 @fused
 def read(streams: Tensor, norm: Tensor, down: Tensor, up: Tensor, inject: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """streams [N, S, H] -> input of the next part [N, H], and its share per stream, float32 [N, S]."""
+    """Read streams [N, S, H]: input of the next part [N, H], and its share per stream, float32 [N, S]."""
     return _read(streams, norm, down, up, inject, eps)
 
 

@@ -65,7 +65,7 @@ class Pebble(nn.Module):
         self.mtp = DraftHead(shape)
 
     def embed(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
-        """ids [N] -> [N, H] in the activation's precision."""
+        """Embeddings [N, H] of ids [N], in the activation's precision."""
         return F.embedding(ids, self.model.embed_tokens.weight).to(dtype)
 
     def forward(self, ids: Tensor, *, choose: str = "dense", dtype: torch.dtype = torch.float32) -> Reading:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from strata.formats import by_name, dequantise, quantise
-from strata.gguf import TensorData, write_model
 from torch import Tensor
 
 from pebble.shape import Shape
 from pebble.shelf.metadata import metadata
 from pebble.shelf.tensors import tensors
+from strata.formats import by_name, dequantise, quantise
+from strata.gguf import TensorData, write_model
 
 # Small, and sensitive: they stay in full precision in both files.
 _FULL = ("ffn_gate_inp.weight", "inject.weight", "ssm_alpha.weight", "ssm_beta.weight", "conv1d.weight")
@@ -41,7 +41,9 @@ MIXES = (
 )
 
 
-def write(state: Mapping[str, Tensor], shape: Shape, tokenizer: Path, template: str, folder: Path) -> dict[str, dict[str, float]]:
+def write(
+    state: Mapping[str, Tensor], shape: Shape, tokenizer: Path, template: str, folder: Path
+) -> dict[str, dict[str, float]]:
     """Write both files; returns the root mean square error of each block type in each file, relative to the weights."""
     errors: dict[str, dict[str, float]] = {}
     for mix in MIXES:
@@ -53,7 +55,7 @@ def write(state: Mapping[str, Tensor], shape: Shape, tokenizer: Path, template: 
             made.append(TensorData(name, values.shape, kind, data))
             off = np.square(dequantise(kind, data) - values).sum(dtype=np.float64)
             whole = np.square(values).sum(dtype=np.float64)
-            sums[kind.name] = sums.get(kind.name, np.zeros(2)) + [off, whole]
+            sums[kind.name] = sums.get(kind.name, np.zeros(2)) + np.array([off, whole])
         write_model(folder / mix.file, metadata(shape, tokenizer, template, mix.file_type), made)
         errors[mix.file] = {kind: float((off / whole) ** 0.5) for kind, (off, whole) in sums.items()}
     return errors
