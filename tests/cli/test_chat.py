@@ -90,11 +90,13 @@ def test_a_prompt_may_come_through_a_pipe(say, capsys, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
         assert main(["run"]) == 0
         assert prompt_of(seen) == prompt
-    for data, message in ((b"", "no prompt"), (b"\n", "no prompt"), (b"a\xff", "not UTF-8 (byte 1)")):
+    for data, message in ((b"", "is empty"), (b"\n", "is empty"), (b"a\xff", "not UTF-8 (byte 1)")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         capsys.readouterr()
         assert main(["run"]) == 2
         assert message in capsys.readouterr().err
+    assert main(["chat", ""]) == 2
+    assert "the prompt is empty" in capsys.readouterr().err
 
 
 def test_without_any_prompt_run_and_json_refuse(say, capsys, monkeypatch) -> None:

@@ -58,8 +58,8 @@ def test_what_is_unknown_or_unused_is_a_warning(tmp_path, capsys) -> None:  # ca
     assert main(["inspect", str(path)]) == 0
     out, err = capsys.readouterr()
     assert "other " in out
-    assert "1 metadata keys are not read by this version: qwen4exp.novelty\n" in err
-    assert "1 tensors are not used by this version: blk.0.extra.weight\n" in err
+    assert "warning: metadata keys that this version does not read: qwen4exp.novelty\n" in err
+    assert "warning: tensors that this version does not use: blk.0.extra.weight\n" in err
 
 
 def test_the_setting_model_is_what_is_inspected_without_a_file(tiny, capsys, monkeypatch) -> None:

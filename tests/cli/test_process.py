@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import select
 import subprocess
 import termios
@@ -45,6 +46,36 @@ def test_run_speaks_json_and_takes_settings_from_everywhere(tiny, model, tmp_pat
         "reason": reply.finish_reason,
         "usage": {"prompt_tokens": len(model.tokenize(text)), "completion_tokens": reply.usage.completion_tokens},
     }
+
+
+def test_the_model_in_the_box_counts_in_time() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = strata("chat", "Count from 1 to 20.")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ", ".join(map(str, range(1, 21))) + "\n"
+    # Ten seconds is the promise. Time of the processor, because others may be using the machine too.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 1, "strata: error: [Errno 28] No space left on device\n"),
+        ("2>&- --no-such-flag", 2, ""),
+    ],
+)
+def test_outputs_that_take_nothing_are_no_traceback(redirection, code, said) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *COMMAND, "config"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], [], ["chat", "--help"], ["--version"]], ids=" ".join)

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags, ThinkingFlags
-from strata.cli.prompt import piped_prompt
+from strata.cli.prompt import find_prompt
 from strata.cli.usage import UsageError
 
 _SAMPLING, _THINKING = SamplingFlags(), ThinkingFlags()
@@ -32,7 +32,7 @@ def chat(  # noqa: D417  # options are described where they are declared
         system: Instructions that stand before the conversation.
     """
     settings = context.resolve({**thinking.settings(), **sampling.settings()}).settings
-    text = piped_prompt() if prompt is None else prompt
+    text = find_prompt(prompt)
     if text is None and context.output.json:
         raise UsageError("--json needs a prompt: as an argument, or piped in")
     from strata.cli.converse import Conversation

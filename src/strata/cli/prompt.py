@@ -1,23 +1,30 @@
-"""Prompts that come through a pipe."""
+"""The prompt of a command line."""
 
 import sys
 
 from strata.cli.usage import UsageError
 
 
-def piped_prompt() -> str | None:
-    """All of stdin as text, without the line break at its end; None if stdin is a terminal.
+def find_prompt(argument: str | None) -> str | None:
+    """The prompt: the argument, or without one what is piped in; None if a person sits at stdin.
+
+    Of what is piped in the line break at the end is no part.
 
     Raises:
-        UsageError: nothing came, or it is not UTF-8 text.
+        UsageError: there is nothing in it, or it is not UTF-8 text.
     """
-    if sys.stdin is None or sys.stdin.isatty():
-        return None
+    if argument is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            return None
+        argument = _piped()
+    if not argument:
+        raise UsageError("the prompt is empty: neither an argument nor a text piped in says anything")
+    return argument
+
+
+def _piped() -> str:
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the text piped in is not UTF-8 (byte {error.start})") from error
-    text = text.removesuffix("\n").removesuffix("\r")
-    if not text:
-        raise UsageError("no prompt: nothing was given as an argument, and nothing was piped in")
-    return text
+    return text.removesuffix("\n").removesuffix("\r")

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags
-from strata.cli.prompt import piped_prompt
+from strata.cli.prompt import find_prompt
 from strata.cli.usage import UsageError
 
 _SAMPLING = SamplingFlags()
@@ -29,7 +29,7 @@ def run(  # noqa: D417  # options are described where they are declared
         special: Let control tokens written in the text, such as <|im_start|>, count as these tokens.
     """
     settings = context.resolve(sampling.settings()).settings
-    text = piped_prompt() if prompt is None else prompt
+    text = find_prompt(prompt)
     if text is None:
         raise UsageError("no prompt: give the text to continue as an argument, or pipe it in")
     from strata.cli.session import load_model, options

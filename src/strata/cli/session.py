@@ -21,8 +21,8 @@ def load_model(settings: Settings, output: Output) -> "Model":
 
         model = load(settings.model, threads=settings.threads, on_load=bar.step)
     if model.unused:
-        shown = ", ".join(model.unused[:5]) + (", ..." if len(model.unused) > 5 else "")
-        output.note(f"warning: {len(model.unused)} tensors of the file are not used: {shown}")
+        more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
+        output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")
     return model
 
 

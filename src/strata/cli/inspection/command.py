@@ -63,8 +63,8 @@ def _check(directory: "TensorDirectory") -> list[str]:
 
 def _warn(facts: "Report", context: Context) -> None:
     for what, names in (
-        ("metadata keys are not read by this version", facts.unread_keys),
-        ("tensors are not used by this version", facts.unused),
+        ("metadata keys that this version does not read", facts.unread_keys),
+        ("tensors that this version does not use", facts.unused),
     ):
         if names:
-            context.output.note(f"warning: {len(names)} {what}: {', '.join(names)}")
+            context.output.note(f"warning: {what}: {', '.join(names)}")
