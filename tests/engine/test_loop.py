@@ -19,8 +19,7 @@ PROMPT = [5, 17, 300, 42, 0, 9, 8, 7]
 @functools.cache
 def tiny() -> Network:
     config = load_config(metadata(SETTINGS["other"]))
-    weights, unused = load_weights(MemoryDirectory(tensors("other")), config)
-    assert not unused
+    weights = load_weights(MemoryDirectory(tensors("other")), config)
     return Network(config, weights, bind("cpu", config))
 
 
