@@ -70,6 +70,15 @@ def test_version_1_limits_count(tmp_path) -> None:
     assert ram.measure(*tree(tmp_path, groups, files)) == ram.Ram(64 * GIB, 4 * GIB, 6 * GIB)
 
 
+def test_a_limit_beyond_the_machine_is_none(tmp_path) -> None:
+    files = {
+        "memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "memory/memory.usage_in_bytes": f"{30 * GIB}\n",
+        "memory/memory.stat": "total_inactive_file 0\n",
+    }
+    assert ram.measure(*tree(tmp_path, "4:memory:/\n", files)) == ram.Ram(64 * GIB, 40 * GIB, None)
+
+
 def test_a_used_up_limit_leaves_nothing(tmp_path) -> None:
     files = {"memory.max": f"{2 * GIB}", "memory.current": f"{3 * GIB}", "memory.stat": "inactive_file 0"}
     assert ram.measure(*tree(tmp_path, "0::/\n", files)).available == 0

@@ -52,6 +52,15 @@ def test_thoughts_are_dimmed_before_a_person(say, capsys, monkeypatch) -> None:
     assert shown.endswith("\x1b[0m")
 
 
+def test_an_answer_cannot_steer_a_terminal(say, capsys, monkeypatch) -> None:
+    say("a\x1b[31m\tb\n")
+    assert main(["run", "Say"]) == 0
+    assert capsys.readouterr().out == "a\x1b[31m\tb\n"  # into a file it goes as it is
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main(["run", "Say"]) == 0
+    assert capsys.readouterr().out == "a\\x1b[31m\tb\n"
+
+
 def test_a_line_break_is_added_only_where_none_is(say, capsys) -> None:
     for text, shown in (("a\n", "a\n"), ("a", "a\n"), ("\n", "\n"), ("", "\n")):
         say(text)

@@ -48,7 +48,7 @@ class Conversation:
             lambda on_prompt: self.model.stream_chat(
                 [*first, *self.turns, question],
                 thinking=self.settings.thinking,
-                effort=self.settings.effort if self.settings.thinking else None,
+                effort=self.settings.effort,
                 on_prompt=on_prompt,
                 **options(self.settings),
             ),

@@ -62,7 +62,7 @@ def _show_text(events: Iterator[Event], output: Output) -> list[Event]:
             case Content():
                 if shown and isinstance(shown[-1], Reasoning):
                     output.thought("\n\n")
-                written = event.text or written
+                written = event.text
                 output.text(event.text)
             case Finished():
                 if not written.endswith("\n"):
