@@ -55,11 +55,32 @@ def test_a_value_with_tags_in_it_between_text_and_further_calls(name: str) -> No
     assert turn.content == "Here:"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a </parameter> <parameter=content> b",
+        "a</parameter>\n<parameter=content>\nb",
+        call_text("write", path="x", content="y"),
+    ],
+    ids=["on one line", "not at the start of a line", "in a call"],
+)
+def test_a_value_may_hold_the_tag_of_a_parameter_that_is_still_to_come(path: str) -> None:
+    turn = parse_every_way(call_text("write", path=path, content="z"), [WRITE])
+    assert turn.calls == [("write", {"path": path, "content": "z"})]
+
+
 def test_text_after_calls_is_content() -> None:
     text = call_text("get_w", city="Rome") + "\n\nand then\n" + call_text("now") + "\nDone.\n"
     turn = parse_every_way(text, [GET_W, NOW])
     assert turn.calls == [("get_w", {"city": "Rome"}), ("now", {})]
     assert turn.content == "and thenDone.\n"
+
+
+def test_half_an_end_of_a_call_after_a_call_is_content() -> None:
+    for after in ("text </function></tool_call> more", "</parameter> text </function> </tool_call>", "</tool_call>"):
+        turn = parse_every_way(call_text("get_w", city="Rome") + "\n" + after, [GET_W])
+        assert turn.calls == [("get_w", {"city": "Rome"})]
+        assert turn.content == after
 
 
 def test_a_call_inside_an_unclosed_think_block_is_a_call() -> None:  # C02
