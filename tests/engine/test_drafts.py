@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from support.network import network, prompt
 
 from strata.engine import Drafting, Finish, Sampling, Token, generate
 from strata.engine.drafting import drafter as drafters
 from strata.errors import RequestError
+from support.network import network, prompt
 
 SAMPLINGS = {"greedy": Sampling(), "seeded": Sampling(temperature=1.5, top_k=8, seed=11)}
 DRAFTINGS = [
@@ -57,7 +57,7 @@ class Oracle(drafters.Drafter):
         self._at = 0
         self._windows = 0
 
-    def guess(self, state, tokens, most):
+    def guess(self, state, tokens, most):  # noqa: ARG002  # the signature of a drafter
         self._at += len(list(tokens))
         count = min(self._options.depth, most)
         right = self.right[self._windows % len(self.right)]
