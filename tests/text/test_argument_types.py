@@ -69,7 +69,8 @@ CASES = [
     ({"anyOf": [STRING, NUMBER]}, "9" * 64, 10**64 - 1),
     ({"anyOf": [STRING, ARRAY]}, json.dumps(["x" * 70]), ["x" * 70]), ({"anyOf": [INTEGER, {}]}, "5", 5),
     ({"anyOf": [NULL, {}]}, "null", None), ({"anyOf": [NULL, {}]}, "[1]", [1]), ({"anyOf": [NULL, {}]}, "5", "5"),
-    ({"allOf": [INTEGER]}, "4", 4), ({"allOf": [{"description": "x"}, BOOLEAN]}, "true", True),
+    ({"allOf": [INTEGER]}, "4", 4), ({"allOf": [{"type": ["string", "integer"]}, INTEGER]}, "5.0", 5),
+    ({"allOf": [{"description": "x"}, BOOLEAN]}, "true", True),
     ({"anyOf": [STRING, {}]}, "5", "5"),
     # Enumerations.
     ({"enum": ["a", "b"]}, "a", "a"), ({"enum": ["a", "b"]}, " b\n", "b"), ({"enum": [1, 2]}, "2", 2),

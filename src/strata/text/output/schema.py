@@ -11,8 +11,8 @@ _MOST_HOPS = 32  # of references and nested alternatives; a schema may point at 
 Kinds = frozenset[str]
 
 UNTYPED: Kinds = frozenset({"object", "array", "string"})
-"""What a value may be that no schema describes. An object or array can only be meant as one; whether ``5`` or ``true`` is
-meant as a string nobody can tell from the text, so it stays as it is."""
+"""What a value may be that no schema describes. An object or array can only be meant as one; whether ``5`` or ``true``
+is meant as a string nobody can tell from the text, so it stays as it is."""
 
 
 @dataclass(frozen=True)
