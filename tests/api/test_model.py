@@ -169,3 +169,14 @@ def test_reading_is_reported() -> None:
     list(model.stream_complete("One two", on_prompt=lambda *now: seen.append(now)))
     count = len(model.tokenize("One two"))
     assert seen == [(0, count), (count, count)]
+
+
+def test_a_call_cut_off_before_its_last_tag_is_no_call() -> None:
+    """Case C09: only a model that stops there itself may leave the last tag out."""
+    missing = CALL.removesuffix("\n</tool_call>")
+    ended = scripted_model(missing).chat("?", tools=[WEATHER])
+    assert ended.tool_calls == (ToolCall("get_w", '{"city": "Rome", "days": 3}'),)
+    tokens = ended.usage.completion_tokens - 1  # the end of the turn was one
+    cut = scripted_model(missing).chat("?", tools=[WEATHER], max_tokens=tokens)
+    assert cut.finish_reason == "length"
+    assert cut.tool_calls == ()

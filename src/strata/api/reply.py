@@ -58,7 +58,7 @@ class Reply:
     Attributes:
         text: the answer itself.
         reasoning: what the model thought before it.
-        tool_calls: calls it wants made, in order.
+        tool_calls: calls it wants made, in order; one that was cut off is none.
         finish_reason: why it ended.
         usage: tokens read and generated.
     """
@@ -76,6 +76,7 @@ def gather(events: Iterable[Event]) -> Reply:
     reasoning: list[str] = []
     names: list[str] = []
     arguments: list[str] = []
+    complete: set[int] = set()
     finished: Finished | None = None
     for event in events:
         match event:
@@ -91,7 +92,7 @@ def gather(events: Iterable[Event]) -> Reply:
             case Finished():
                 finished = event
             case ToolCallEnd():
-                pass
+                complete.add(event.index)
     assert finished is not None, "every stream ends with Finished"
-    calls = tuple(ToolCall(name, json) for name, json in zip(names, arguments, strict=True))
+    calls = tuple(ToolCall(names[index], arguments[index]) for index in sorted(complete))
     return Reply("".join(text), "".join(reasoning), calls, finished.reason, finished.usage)
