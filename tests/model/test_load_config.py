@@ -1,6 +1,7 @@
 """Reading dimensions: any integer type is taken, and every error names its key (cases M05, M08)."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -58,10 +59,10 @@ def test_recurrent_layers_override_the_interval():
     assert [int(m is Mixer.GDN) for m in load_config(changed).mixers] == flags
 
 
-@pytest.mark.parametrize("architecture", ["qwen4exp2", "llama", None, 7])
+@pytest.mark.parametrize("architecture", ["qwen4exp2", "llama", None, 7, ["qwen4exp"]])
 def test_another_architecture_is_refused_first(architecture):
     changed = {"general.architecture": architecture} if architecture is not None else {}
-    with pytest.raises(ModelError, match=f"architecture is {architecture!r}; supported: 'qwen4exp'"):
+    with pytest.raises(ModelError, match=re.escape(f"architecture is {architecture!r}; supported: 'qwen4exp'")):
         load_config(changed)
 
 
@@ -140,3 +141,8 @@ def test_a_vocabulary_that_is_no_list_is_named(tokens):
     changed = {key: value for key, value in metadata(BASE).items() if not key.endswith("vocab_size")}
     with pytest.raises(ModelError, match=r"tokenizer\.ggml\.tokens must be an array"):
         load_config(changed | {"tokenizer.ggml.tokens": tokens})
+
+
+def test_an_architecture_of_numbers_is_refused():
+    with pytest.raises(ModelError, match=r"architecture is array\(\[1, 2\]\)"):
+        load_config({"general.architecture": np.array([1, 2])})

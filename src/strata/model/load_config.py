@@ -95,8 +95,8 @@ def load_config(metadata: Mapping[str, Any]) -> ModelConfig:
         ModelError: another architecture, or a key that is missing, of the wrong type or out of range.
     """
     found = metadata.get("general.architecture")
-    if found != ARCHITECTURE:
-        raise ModelError(f"architecture is {found!r}; supported: {ARCHITECTURE!r}")
+    if not isinstance(found, str) or found != ARCHITECTURE:
+        raise ModelError(f"architecture is {reprlib.repr(found)}; supported: {ARCHITECTURE!r}")
     keys = Keys(metadata, ARCHITECTURE)
     blocks = keys.integer("block_count")
     drafts = keys.integer("nextn_predict_layers", least=0, default=0)
