@@ -45,10 +45,17 @@ Event = Reasoning | Content | ToolCallStart | ToolCallArguments | ToolCallEnd | 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model wants made: the tool's name, and its arguments as JSON text."""
+    """A call the model wants made.
+
+    Attributes:
+        name: the tool's name.
+        arguments: JSON text of an object.
+        complete: whether the model wrote the call to its end; otherwise the arguments are cut short and no valid JSON.
+    """
 
     name: str
     arguments: str
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class Reply:
     Attributes:
         text: the answer itself.
         reasoning: what the model thought before it.
-        tool_calls: calls it wants made, in order; one that was cut off is none.
+        tool_calls: calls it wants made, in order.
         finish_reason: why it ended.
         usage: tokens read and generated.
     """
@@ -76,7 +83,7 @@ def gather(events: Iterable[Event]) -> Reply:
     reasoning: list[str] = []
     names: list[str] = []
     arguments: list[str] = []
-    complete: set[int] = set()
+    ended: set[int] = set()
     finished: Finished | None = None
     for event in events:
         match event:
@@ -92,7 +99,7 @@ def gather(events: Iterable[Event]) -> Reply:
             case Finished():
                 finished = event
             case ToolCallEnd():
-                complete.add(event.index)
+                ended.add(event.index)
     assert finished is not None, "every stream ends with Finished"
-    calls = tuple(ToolCall(names[index], arguments[index]) for index in sorted(complete))
+    calls = tuple(ToolCall(name, arguments[index], index in ended) for index, name in enumerate(names))
     return Reply("".join(text), "".join(reasoning), calls, finished.reason, finished.usage)
