@@ -159,6 +159,12 @@ def test_a_prefill_is_continued_without_an_end_marker(template: ChatTemplate, co
         assert not prompt.inside_thinking
 
 
+def test_the_template_is_not_asked_to_open_a_turn_for_a_prefill() -> None:
+    asking = other("{{ add_generation_prompt }} {% for m in messages %}{{ m.content }}{% endfor %}")
+    assert asking.render([USER]).text == "True hi"
+    assert asking.render([USER, {"role": "assistant", "content": "x"}]).text == "False hix"
+
+
 def test_a_prefill_keeps_its_think_block(template: ChatTemplate) -> None:
     def text(content: str) -> str:
         return rendered(template, [USER, {"role": "assistant", "content": content}])

@@ -10,6 +10,7 @@ import pytest
 
 from strata.errors import TextError
 from strata.text import ChatTemplate, Limits
+from strata.text.chat.renderer import _end
 from support.vocab import vocabulary_metadata
 
 USER = {"role": "user", "content": "hi"}
@@ -138,8 +139,10 @@ def test_many_threads_share_a_template() -> None:
     made.close()
 
 
-def _render_in_fork(made: ChatTemplate, queue: "multiprocessing.Queue[str]") -> None:
-    queue.put(made.render([{"role": "user", "content": "child"}]).text)
+def _render_in_fork(made: ChatTemplate, queue: "multiprocessing.Queue[tuple[str, int]]") -> None:
+    text = made.render([{"role": "user", "content": "child"}]).text
+    queue.put((text, made._renderer._process.pid))
+    made.close()
 
 
 def test_a_fork_uses_a_process_of_its_own() -> None:
@@ -148,12 +151,24 @@ def test_a_fork_uses_a_process_of_its_own() -> None:
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_render_in_fork, args=(made, queue))
-    child.start()
-    assert queue.get(timeout=30) == "<|im_start|>child<|im_end|>"
+    with made._renderer._lock:  # as if another thread were rendering at that moment
+        child.start()
+    text, number = queue.get(timeout=60)
+    assert text == "<|im_start|>child<|im_end|>"
+    assert number != made._renderer._process.pid
     child.join()
     assert child.exitcode == 0
     assert made.render([USER]).text == "<|im_start|>hi<|im_end|>"  # the parent's own process is still there
     made.close()
+
+
+def test_a_fork_leaves_the_process_of_its_parent_alone() -> None:
+    made = template(GOOD)
+    process = made._renderer._process
+    _end(process, owner=os.getpid() + 1)  # what the fork's own exit calls
+    assert process.poll() is None
+    _end(process, owner=os.getpid())
+    assert process.poll() is not None
 
 
 def test_the_process_ends_with_its_template() -> None:

@@ -55,11 +55,32 @@ def test_a_value_with_tags_in_it_between_text_and_further_calls(name: str) -> No
     assert turn.content == "Here:"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a </parameter> <parameter=content> b",
+        "a</parameter>\n<parameter=content>\nb",
+        call_text("write", path="x", content="y"),
+    ],
+    ids=["on one line", "not at the start of a line", "in a call"],
+)
+def test_a_value_may_hold_the_tag_of_a_parameter_that_is_still_to_come(path: str) -> None:
+    turn = parse_every_way(call_text("write", path=path, content="z"), [WRITE])
+    assert turn.calls == [("write", {"path": path, "content": "z"})]
+
+
 def test_text_after_calls_is_content() -> None:
     text = call_text("get_w", city="Rome") + "\n\nand then\n" + call_text("now") + "\nDone.\n"
     turn = parse_every_way(text, [GET_W, NOW])
     assert turn.calls == [("get_w", {"city": "Rome"}), ("now", {})]
     assert turn.content == "and thenDone.\n"
+
+
+def test_half_an_end_of_a_call_after_a_call_is_content() -> None:
+    for after in ("text </function></tool_call> more", "</parameter> text </function> </tool_call>", "</tool_call>"):
+        turn = parse_every_way(call_text("get_w", city="Rome") + "\n" + after, [GET_W])
+        assert turn.calls == [("get_w", {"city": "Rome"})]
+        assert turn.content == after
 
 
 def test_a_call_inside_an_unclosed_think_block_is_a_call() -> None:  # C02
@@ -136,6 +157,8 @@ def test_a_cut_after_a_complete_call_leaves_it_complete() -> None:  # C09
     second = parse_every_way(CALL + "\n" + CALL[:60], [GET_W], cut=True)
     assert second.calls == turn.calls
     assert second.unfinished_call
+    opened = parse_every_way(CALL + "\ntext\n<tool_call>\n<function=get_w>\n", [GET_W], cut=True)
+    assert (opened.calls, opened.content, opened.unfinished_call) == (turn.calls, "text", True)
 
 
 def test_a_missing_last_tag_is_forgiven_only_where_the_model_itself_stopped() -> None:
@@ -166,6 +189,8 @@ def test_looser_layouts_of_the_tags_are_understood() -> None:
     assert [name for name, _ in parse_every_way(wide, [GET_W]).calls] == ["get_w"]
     empty = "<tool_call>\n<function=get_w>\n<parameter=city>\n</parameter>\n</function>\n</tool_call>"
     assert parse_every_way(empty, [GET_W]).calls == [("get_w", {"city": ""})]
+    then = empty.replace("</function>", "<parameter=days>\n3\n</parameter>\n</function>")
+    assert parse_every_way(then, [GET_W]).calls == [("get_w", {"city": "", "days": 3})]
 
 
 def test_parameters_beyond_the_declared_ones() -> None:

@@ -4,7 +4,8 @@ Importing this room does not import torch; only running a network does.
 """
 
 from strata.engine.choice import NotFiniteError, Token, choose
+from strata.engine.drafting.drafter import Drafting
 from strata.engine.loop import Finish, FinishReason, generate
 from strata.engine.sampling import Sampling
 
-__all__ = ["Finish", "FinishReason", "NotFiniteError", "Sampling", "Token", "choose", "generate"]
+__all__ = ["Drafting", "Finish", "FinishReason", "NotFiniteError", "Sampling", "Token", "choose", "generate"]

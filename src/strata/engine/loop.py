@@ -1,4 +1,4 @@
-"""The plain loop: read the prompt, then one token after the other."""
+"""The loop: read the prompt, then window after window: guess, run, verify, commit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.engine.choice import Token, choose
+from strata.engine.choice import Token
+from strata.engine.drafting.drafter import Drafter, Drafting
 from strata.engine.sampling import Sampling
+from strata.engine.verify import verify
 from strata.errors import RequestError
 
 if TYPE_CHECKING:  # the command line checks sampling values without waiting for torch
@@ -50,6 +52,7 @@ def generate(
     stop_ids: Collection[int] = (),
     max_tokens: int | None = None,
     banned: Sequence[int] | NDArray[np.int64] = (),
+    drafting: Drafting | None = None,
     on_prompt: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[Token | Finish]:
@@ -57,14 +60,16 @@ def generate(
 
     Args:
         network: the model.
-        state: grows by the prompt and by every generated token but the last one, which nothing has followed yet.
+        state: grows by the prompt and by every generated token but the last one, which nothing has followed yet. While
+            the tokens of one window are handed out it is already as far as that window's last.
         prompt: token ids, at least one.
         sampling: how tokens are chosen.
         stop_ids: tokens that end the generation.
         max_tokens: most tokens to generate; None, or more than fits, means what the context leaves.
         banned: ids never to choose.
+        drafting: tokens guessed ahead; None guesses nothing. The text is the same.
         on_prompt: called with (tokens read, tokens to read) before the first pass over the prompt and after each.
-        cancelled: asked before each pass and each token; True ends the generation.
+        cancelled: asked before each pass and each window; True ends the generation.
 
     Returns:
         Token events as they are chosen, then one Finish. The next token is computed when it is asked for.
@@ -76,6 +81,8 @@ def generate(
     """
     room = network.config.context - state.length - len(prompt)
     _check(network, state, prompt, max_tokens, room)
+    if drafting and drafting.head and state.mtp is None:
+        raise RequestError("the draft head cannot guess: this network was built without drafts")
     limit = room if max_tokens is None else min(max_tokens, room)
     return _loop(
         network,
@@ -85,6 +92,7 @@ def generate(
         frozenset(stop_ids),
         limit,
         banned,
+        drafting or Drafting(),
         on_prompt or _unheard,
         cancelled or _never,
     )
@@ -114,25 +122,38 @@ def _loop(
     stop_ids: Collection[int],
     limit: int,
     banned: Sequence[int] | NDArray[np.int64],
+    drafting: Drafting,
     on_prompt: Callable[[int, int], None],
     cancelled: Callable[[], bool],
 ) -> Iterator[Token | Finish]:
     row = _read(network, state, prompt, on_prompt, cancelled)
+    if row is None or cancelled():
+        yield Finish(FinishReason.CANCELLED, 0)
+        return
+    drafter = Drafter(drafting, network, prompt)
+    verdict = verify(network.logits(row).numpy(), (), state.length, sampling, banned, stop_ids)
     chosen = 0
-    while row is not None and not cancelled():
-        token = choose(network.logits(row)[0].numpy(), sampling, state.length, banned)
-        chosen += 1
-        if token.id in stop_ids:
-            yield Finish(FinishReason.STOP, chosen, token.id)
-            return
-        yield token
+    while True:
+        for token in verdict.tokens:
+            chosen += 1
+            if token.id in stop_ids:
+                yield Finish(FinishReason.STOP, chosen, token.id)
+                return
+            yield token
+        if verdict.error:
+            raise verdict.error
         if chosen == limit:
             yield Finish(FinishReason.LENGTH, chosen)
             return
-        done = network.window(state, [token.id])
-        network.commit(state, done, 1)
-        row = done.residual
-    yield Finish(FinishReason.CANCELLED, chosen)
+        if cancelled():
+            yield Finish(FinishReason.CANCELLED, chosen)
+            return
+        newest = [token.id for token in verdict.tokens]
+        guesses = drafter.guess(state, newest, limit - chosen - 1)
+        window = network.window(state, [newest[-1], *guesses])
+        logits = network.logits(window.residual).numpy()
+        verdict = verify(logits, guesses, state.length + 1, sampling, banned, stop_ids)
+        network.commit(state, window, verdict.rows)
 
 
 def _read(

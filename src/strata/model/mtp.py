@@ -80,11 +80,19 @@ def follow(ops: Ops, c: ModelConfig, w: weights.Mtp, state: State, done: Pass, n
 
 
 def draft(
-    ops: Ops, c: ModelConfig, w: weights.Mtp, state: State, token: int, depth: int, options: MtpOptions
+    ops: Ops,
+    c: ModelConfig,
+    w: weights.Mtp,
+    state: State,
+    token: int,
+    depth: int,
+    options: MtpOptions,
+    floor: float = 0.0,
 ) -> list[Tensor]:
-    """Logits [V] of `depth` chained draft steps after `token`, the token that follows the committed ones.
+    """Logits [V] of up to `depth` chained draft steps after `token`, the token that follows the committed ones.
 
-    Greedy: each step feeds the next with its most probable token. Nothing is committed.
+    Greedy: each step feeds the next with its most probable token. The chain ends before a step whose token is less
+    probable than `floor`. Nothing is committed.
     """
     memory = state.mtp
     assert memory is not None
@@ -98,6 +106,8 @@ def draft(
         memory.positions.commit(1)
         memory.kv.commit(1, c.qsa.ratio)
         logits = head(ops, w.mixer, w.head, residual)[0]
+        if floor > 0 and float(logits.softmax(-1).max()) < floor:
+            break
         steps.append(logits)
         ids = [int(logits.argmax())]
     memory.positions.truncate(cells)

@@ -87,13 +87,16 @@ class Network:
         """Predictions float32 [T, V] of residual rows [T, S*H]."""
         return forward.head(self.ops, self.weights.mixer, self.weights.head, residual)
 
-    def draft(self, state: State, token: int, depth: int) -> list[Tensor]:
-        """Logits [V] of `depth` chained draft steps, given the token that follows the committed ones."""
+    def draft(self, state: State, token: int, depth: int, floor: float = 0.0) -> list[Tensor]:
+        """Logits [V] of up to `depth` chained draft steps, given the token that follows the committed ones.
+
+        The chain ends before a step whose best token is less probable than `floor`.
+        """
         if self.weights.mtp is None or state.mtp is None:
             raise RequestError("this state was begun without drafts")
         if state.length == 0:
             raise RequestError("drafting needs at least one committed token")
-        return mtp.draft(self.ops, self.config, self.weights.mtp, state, token, depth, self.mtp)
+        return mtp.draft(self.ops, self.config, self.weights.mtp, state, token, depth, self.mtp, floor)
 
     def _commit(self, state: State, done: Pass, n: int) -> None:
         forward.commit(self.ops, self.config, state, done, n)
