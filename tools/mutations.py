@@ -264,8 +264,8 @@ MUTATIONS = (
     _m(
         "MTP: embedding and hidden halves swapped",
         "model/load_mtp.py",
-        "fc_embedding, fc_hidden = (half",
-        "fc_hidden, fc_embedding = (half",
+        "fc_embedding, fc_hidden = both",
+        "fc_hidden, fc_embedding = both",
         MTP,
     ),
     _m(

@@ -201,6 +201,8 @@ def test_names_mean_the_models_in_the_box(tmp_path, monkeypatch) -> None:
     (tmp_path / "pebble").touch()
     monkeypatch.chdir(tmp_path)
     assert bundled.find("./pebble") == bundled.find(Path("pebble")) == Path("pebble")
+    with pytest.raises(GgufError, match="File name too long"):
+        strata.load("l" * 5000 + ".gguf")
     with pytest.raises(StrataError, match="no file 'peble', and the models in the box are pebble and pebble-iq3"):
         bundled.find("peble")
     with pytest.raises(GgufError, match=r"none\.gguf"):

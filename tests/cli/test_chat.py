@@ -41,6 +41,14 @@ def test_thoughts_are_left_out_where_nobody_looks_on(say, capsys) -> None:
     assert capsys.readouterr() == ("1, 2, 3\n", "")
 
 
+def test_an_answer_that_never_came_is_said(say, capsys) -> None:  # cases D05, D10
+    for text, options, reason in (("I count.", [], "stop"), (ANSWER, ["--max-tokens", "3"], "length")):
+        say(text)
+        assert main(["chat", "Count.", *options]) == 0
+        message = f"strata: warning: no answer: the model was still thinking when it ended ({reason})\n"
+        assert capsys.readouterr() == ("\n", message)
+
+
 def test_thoughts_are_dimmed_before_a_person(say, capsys, monkeypatch) -> None:
     say("I \x1b[31mcount.</think>\n\n1, 2, 3")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

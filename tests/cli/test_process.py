@@ -112,6 +112,14 @@ def test_a_reader_that_leaves_is_no_error(tiny) -> None:
     assert (process.returncode, errors) == (141, b"")
 
 
+def test_a_reader_of_help_that_leaves_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*COMMAND, "--help"], stdout=writer, stderr=subprocess.PIPE, check=False, env=environment())
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 # With a progress bar from the first moment, however fast the machine.
 IMPATIENT = [
     *COMMAND[:1], "-c",

@@ -1,5 +1,6 @@
 """The models that come with the package."""
 
+import os
 from pathlib import Path
 
 from strata import pebble
@@ -24,6 +25,7 @@ def find(model: str | Path | None) -> Path:
             raise StrataError(f"the model in the box is missing from this installation: no file {path}; reinstall")
         return path
     path = Path(name)
-    if not path.exists() and len(path.parts) == 1 and path.suffix != ".gguf":
+    known = os.path.exists(path)  # noqa: PTH110  # Path.exists raises on a name too long; `open_model` words that
+    if not known and len(path.parts) == 1 and path.suffix != ".gguf":
         raise StrataError(f"there is no file {name!r}, and the models in the box are {' and '.join(BUNDLED)}")
     return path

@@ -29,6 +29,8 @@ def main(tokens: list[str] | None = None) -> int:
             return _run(sys.argv[1:] if tokens is None else tokens, Context(interrupts))
     except KeyboardInterrupt:  # before the handler was there
         return INTERRUPTED
+    except SystemExit as left:  # rich's answer to a closed pipe, when it prints help
+        return PIPE if isinstance(left.__context__, BrokenPipeError) else FAILED
     except OSError as error:
         # stdout or stderr takes no more: a pipe whose reader has seen enough, or a full disk.
         return _give_up(error)

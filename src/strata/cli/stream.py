@@ -65,6 +65,8 @@ def _show_text(events: Iterator[Event], output: Output) -> list[Event]:
                 written = event.text
                 output.text(event.text)
             case Finished():
+                if shown and isinstance(shown[-1], Reasoning):
+                    output.note(f"warning: no answer: the model was still thinking when it ended ({event.reason})")
                 if not written.endswith("\n"):
                     output.text("\n")
         shown.append(event)
