@@ -115,6 +115,11 @@ def matrix_product(matrix: Matrix, q: I8, s: F32) -> F32:
     return y if matrix.scale is None else y * matrix.scale
 
 
+def float_product(w: F32, x: F32) -> F32:
+    """Float matrix times float activations, the same tree over single products: ``[N, K], [T, K] -> [T, N]``."""
+    return np.stack([tree(w * row) for row in x])
+
+
 _EXP_TERMS = tuple(
     np.float32(c) for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 )

@@ -86,6 +86,13 @@ def group_step(_context: Any, name: Any, raw: Any, records: Any, stride: Any, su
     return types.void(name, raw, records, stride, sums, rows), codegen
 
 
+def halved(emit: Emit, lanes: ir.Value) -> ir.Value:
+    """The tree: lanes l and l + 8, then l and l + 4, then l and l + 2, then the last two. ``<16 x float> -> float``."""
+    for width in (8, 4, 2, 1):
+        lanes = emit.builder.fadd(emit.pick(lanes, range(width)), emit.pick(lanes, range(width, 2 * width)))
+    return emit.builder.extract_element(lanes, I32(0))
+
+
 @intrinsic
 def finish(_context: Any, sums: Any, out: Any, stride: Any, rows: Any) -> Any:
     """Halve 16 lanes to one sum per row and write it; the lanes are zero afterwards."""
@@ -98,10 +105,8 @@ def finish(_context: Any, sums: Any, out: Any, stride: Any, rows: Any) -> Any:
             total = builder.gep(sums_at, [builder.mul(loop.index, I64(64))])
             lanes = emit.load(total, 0, kind)
             emit.store(emit.every(kind, 0.0), total)
-            for width in (8, 4, 2, 1):
-                lanes = builder.fadd(emit.pick(lanes, range(width)), emit.pick(lanes, range(width, 2 * width)))
             place = builder.gep(out_at, [builder.mul(loop.index, arguments[2])])
-            emit.store(builder.extract_element(lanes, I32(0)), place)
+            emit.store(halved(emit, lanes), place)
         return context.get_dummy_value()
 
     return types.void(sums, out, stride, rows), codegen
