@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from strata.experts.kernels.emit import BYTES, I8, I16, I32, I64, Emit
 from strata.experts.kernels.order import PLANES, WORDS, Order
-from strata.experts.kernels.targets.scalar import scalar_longs
+from strata.experts.kernels.targets.scalar import long_table
 from strata.experts.kernels.targets.target import Target
 from strata.formats.codebooks.grids import grid
 
@@ -55,14 +55,13 @@ def fours(emit: Emit, target: Target, name: str, low: ir.Value, high: Sequence[i
             found = [target.byte_tables.look_up(emit, pair, low, high) for pair in pairs]
             return [emit.low_bits(emit.byte_shift(f, shift), 4) for f in found for shift in (0, 4)]
         return [target.byte_tables.look_up(emit, words[:, k], low, high) for k in range(4)]
-    index = emit.widened(low, I16)
+    index = low
     for place, bit in enumerate(high):
-        index = emit.builder.or_(
-            index, emit.builder.select(bit, emit.every(index.type, 256 << place), emit.every(index.type, 0))
-        )
-    longs = np.ascontiguousarray(words).view("<u4")[:, 0]
-    places = [[4 * lane + i for lane in range(16)] for i in range(4)]
-    return [emit.cast(scalar_longs(emit, longs, emit.pick(index, place)), BYTES) for place in places]
+        index = emit.widened(low, I16) if place == 0 else index
+        top = emit.builder.select(bit, emit.every(index.type, 256 << place), emit.every(index.type, 0))
+        index = emit.builder.or_(index, top)
+    table = long_table(emit, np.ascontiguousarray(words).view("<u4")[:, 0], index)
+    return [emit.cast(table.entries(range(i, 64, 4)), BYTES) for i in range(4)]
 
 
 def packed_eights(name: str) -> NDArray[np.uint16]:
