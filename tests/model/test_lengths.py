@@ -1,5 +1,7 @@
 """Lengths around the sizes that matter: chunk 64, indexer block 4, budget 16, pass 512 (cases O04, O06, O07)."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -35,10 +37,24 @@ def test_reading_t_tokens_equals_t_minus_one_and_then_one(name):
             assert torch.all((a - b).abs() < LIMIT), part
 
 
-def test_passes_of_512_rows_leave_the_bytes_of_pieces_that_end_there():
-    net, ids = network("other"), prompt("other", 700)
-    a, b = net.new_state(), net.new_state()
-    whole = net.read(a, ids)
-    pieces = torch.cat([net.read(b, ids[:512]), net.read(b, ids[512:])])
-    assert torch.equal(whole, pieces)
-    assert all(torch.equal(x, y) for (_, x), (_, y) in zip(a.tensors(), b.tensors(), strict=True))
+@pytest.fixture(params=[1, 2], ids="threads{}".format)
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+REFERENCE = {}
+
+
+@pytest.mark.parametrize("name", ["base", "other"])
+@pytest.mark.parametrize("cuts", [[], [64], [128, 192, 576], [512], list(range(64, 700, 64))], ids=str)
+def test_cuts_at_chunk_borders_and_threads_change_no_byte(name, cuts, threads):
+    net, ids = network(name), prompt(name, 700)
+    state = net.new_state()
+    residual = torch.cat([net.read(state, ids[a:b]) for a, b in itertools.pairwise([0, *cuts, 700])])
+    logits = net.logits(net.window(state, ids[:5]).residual)
+    got = [residual, logits, *(t.clone() for _, t in state.tensors())]
+    expected = REFERENCE.setdefault(name, got)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
