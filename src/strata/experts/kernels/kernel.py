@@ -101,18 +101,16 @@ def _compiled(type_name: str, path: str) -> Kernel:
         # Only addresses of arguments are taken: an array made here would be freed after its last use by name.
         n, row_bytes = raw.shape
         rows, groups, record = records.shape
-        used = 64 * rows
-        for i in range(used):
+        used, whole = 64 * rows, groups * group_bytes
+        for i in range(used + whole):
             scratch[i] = 0
-        padded = last == n and row_bytes < groups * group_bytes
-        if padded:
-            # What lies behind the end of a row is read and not used; behind the last row it must exist.
-            for i in range(groups * group_bytes):
-                scratch[used + i] = raw[n - 1, i] if i < row_bytes else 0
         lanes, begin, to = np.intp(scratch.ctypes.data), np.intp(records.ctypes.data), np.intp(out.ctypes.data)
         for r in range(first, last):
             row = np.intp(raw.ctypes.data) + r * row_bytes
-            if padded and r == n - 1:
+            if r * row_bytes + whole > n * row_bytes:
+                # What lies behind the end of a row is read and not used; behind the end of the matrix it must exist.
+                for i in range(row_bytes):
+                    scratch[used + i] = raw[r, i]
                 row = lanes + used
             for g in range(groups):
                 at, half = row + g * group_bytes, lanes + 32 * (g & 1)
