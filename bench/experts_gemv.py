@@ -91,18 +91,19 @@ def plain_read(raw: np.ndarray) -> Callable[[int, int, int], None]:
     return lambda _, first, last: read(words[first * row_bytes // 8 : last * row_bytes // 8])
 
 
-def measure(path: str, types: list[str], megabytes: int, repeats: int) -> list[dict[str, object]]:
+def measure(path: str, arguments: argparse.Namespace) -> list[dict[str, object]]:
     """All cells of one family."""
     from support.blocks import random_blocks
 
     cells = []
-    for name in types:
+    repeats = arguments.repeats
+    for name in arguments.types:
         kind = by_name(name)
         row_bytes = kind.row_bytes(WIDTH)
         some = random_blocks(kind, (64, WIDTH), np.random.default_rng(0))
-        raw = np.tile(some, (-(-megabytes * 1_000_000 // some.nbytes), 1))
+        raw = np.tile(some, (-(-arguments.megabytes * 1_000_000 // some.nbytes), 1))
         reading = plain_read(raw)
-        for threads in (1, 2):
+        for threads in arguments.threads:
             for rows in (1, 2, 4, 8):
                 work = product(name, path, raw, rows, threads)
                 speed = rate(work, len(raw), threads, row_bytes, repeats)
@@ -126,11 +127,18 @@ def collect(arguments: argparse.Namespace) -> list[dict[str, object]]:
     """Run every family this processor has in a process of its own."""
     cells: list[dict[str, object]] = []
     for path in arguments.paths or cpu.paths():
-        environment = dict(os.environ)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         if path in OLDER:
             environment |= dict(zip(("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"), OLDER[path], strict=True))
         command = [sys.executable, __file__, "--child", path, "--megabytes", str(arguments.megabytes)]
-        command += ["--repeats", str(arguments.repeats), "--types", *arguments.types]
+        command += [
+            "--threads",
+            *map(str, arguments.threads),
+            "--repeats",
+            str(arguments.repeats),
+            "--types",
+            *arguments.types,
+        ]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout)
         cells += found
@@ -146,15 +154,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--types", nargs="+", default=list(TYPES))
     parser.add_argument("--paths", nargs="+")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--megabytes", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--keep", choices=["yes", "no"], default="yes")
     parser.add_argument("--child", metavar="PATH", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(measure(arguments.child, arguments.types, arguments.megabytes, arguments.repeats)))
+        print(json.dumps(measure(arguments.child, arguments)))
         return 0
-    print(f"{'':20} 1 thread: T = 1, 2, 4, 8      2 threads: T = 1, 2, 4, 8")
+    print("GB/s for T = 1, 2, 4, 8 rows, for each of threads =", *arguments.threads)
     load = os.getloadavg()[0]
     cells = collect(arguments)
     if arguments.keep == "yes":

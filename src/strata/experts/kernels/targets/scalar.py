@@ -1,8 +1,8 @@
 """Table look-ups one by one, for tables that no register holds.
 
-Where a block holds indices as whole bytes or words, they are read one by one: IQ3_XXS gained 44% over taking them out of
-a register, IQ2_XS 9% (AVX2 code on Zen 4). Indices computed as a vector are taken out of it: putting them together as
-scalars was slower (IQ3_S by 37%), sending the vector through memory too (by 40%), and a gather (IQ1_M by 7%).
+Where a block holds indices as whole bytes or words, they are read one by one: IQ3_XXS gained 44% over taking them out
+of a register, IQ2_XS 9% (AVX2 code on Zen 4). Indices computed as a vector are taken out of it: putting them together
+as scalars was slower (IQ3_S by 37%), sending the vector through memory too (by 40%), and a gather (IQ1_M by 7%).
 """
 
 from collections.abc import Sequence
