@@ -1,5 +1,7 @@
 """Every kernel against the judge, byte for byte."""
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -80,6 +82,27 @@ def test_the_row_behind_cannot_be_seen(built):
     q, s = judge.quantise_rows(rng.standard_normal((1, 64)).astype(np.float32))
     expected = judge.product(ready.type, raw[:1], q, s)
     np.testing.assert_array_equal(ready.product(raw, q, s)[:, :1], expected)
+
+
+@pytest.mark.parametrize("path", ["plain", cpu.choose()])
+@pytest.mark.parametrize("name", DECODERS)
+def test_nothing_behind_the_matrix_is_read(name, path, built):
+    """The page behind the matrix must not be touched: doing so ends the process."""
+    ready, rng = built(name, path), np.random.default_rng(3)
+    width = max(64, ready.type.weights)  # several rows of 64 fit into a group
+    raw = random_blocks(name, (5, width), rng)
+    pages = mmap.mmap(-1, 4 * mmap.PAGESIZE)
+    memory = np.frombuffer(pages, dtype=np.uint8)
+    end = 3 * mmap.PAGESIZE
+    placed = memory[end - raw.size : end].reshape(raw.shape)
+    placed[:] = raw
+    libc = ctypes.CDLL(None, use_errno=True)
+    guard = ctypes.c_void_p(memory.ctypes.data + end)
+    assert libc.mprotect(guard, mmap.PAGESIZE, 0) == 0
+    q, s = judge.quantise_rows(rng.standard_normal((2, width)).astype(np.float32))
+    found = ready.product(placed, q, s)
+    assert libc.mprotect(guard, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+    np.testing.assert_array_equal(found, judge.product(ready.type, raw, q, s))
 
 
 def test_a_memory_map_and_a_strided_matrix_are_read(built, tmp_path):

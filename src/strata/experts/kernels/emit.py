@@ -113,6 +113,16 @@ class Emit:
             function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
         return self.builder.call(function, arguments)
 
+    def prefetch(self, at: ir.Value) -> None:
+        """Bring the cache line of an address into all caches, if there is one."""
+        module = self.builder.module
+        name = "llvm.prefetch.p0"
+        function = module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+            function = ir.Function(module, signature, name)
+        self.builder.call(function, [at, I32(0), I32(3), I32(1)])
+
     def bits(self, packed: ir.Value, numbers: NDArray[np.integer]) -> ir.Value:
         """Single bits out of a vector of bytes, one per element of the result: ``<n x i1>``.
 

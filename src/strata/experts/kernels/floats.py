@@ -90,7 +90,8 @@ def _rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, x: An
 
 
 @cache
-def _compiled(type_name: str) -> Any:
+def float_kernel(type_name: str) -> Any:
+    """``run(raw, x, out, first, last)``: outputs ``first`` to ``last``, without checks and the interpreter lock."""
     name = f"{fingerprint()}/{type_name}"
     together = _TOGETHER
 
@@ -135,5 +136,5 @@ def float_product(block_type: BlockType, raw: U8, x: F32, out: F32 | None = None
         out = np.empty(shape, dtype=np.float32)
     elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise KernelError(f"the output is contiguous float32 {list(shape)}, not {out.dtype} {list(out.shape)}")
-    _compiled(block_type.name)(np.ascontiguousarray(raw), np.ascontiguousarray(x), out, 0, len(raw))
+    float_kernel(block_type.name)(np.ascontiguousarray(raw), np.ascontiguousarray(x), out, 0, len(raw))
     return out

@@ -53,9 +53,11 @@ class Kernel:
         return arrange(q, s, self.decoder.order(self.target), self.decoder.offset)
 
     def scratch(self, records: Records) -> U8:
-        """Working memory for `run`, each thread its own: running sums, and one padded row."""
+        """Working memory for `run`, each thread its own: running sums, and a copy of the last rows."""
         rows, groups, _ = records.shape
-        return aligned(64 * rows + groups * GROUP // self.type.weights * self.type.bytes).view(np.uint8)
+        whole = groups * GROUP // self.type.weights * self.type.bytes
+        # Copied rows together are shorter than `whole`; the last of them is read to `whole` bytes from its start.
+        return aligned(64 * rows + 2 * whole).view(np.uint8)
 
     def product(self, raw: U8, q: NDArray[np.int8], s: F32, out: F32 | None = None) -> F32:
         """Matrix times activations: `strata.experts.judge.product`'s bytes.
@@ -101,19 +103,19 @@ def _compiled(type_name: str, path: str) -> Kernel:
         # Only addresses of arguments are taken: an array made here would be freed after its last use by name.
         n, row_bytes = raw.shape
         rows, groups, record = records.shape
-        used = 64 * rows
-        for i in range(used):
+        used, whole = 64 * rows, groups * group_bytes
+        # What lies behind the end of a row is read and not used; behind the end of the matrix it must exist, so the
+        # last rows are taken from a copy. Rows that are whole groups need none.
+        safe = max(0, n + 1 - (whole + row_bytes - 1) // row_bytes)
+        for i in range(used + (2 * whole if last > safe else 0)):
             scratch[i] = 0
-        padded = last == n and row_bytes < groups * group_bytes
-        if padded:
-            # What lies behind the end of a row is read and not used; behind the last row it must exist.
-            for i in range(groups * group_bytes):
-                scratch[used + i] = raw[n - 1, i] if i < row_bytes else 0
+        for r in range(safe, n if last > safe else safe):
+            for i in range(row_bytes):
+                scratch[used + (r - safe) * row_bytes + i] = raw[r, i]
         lanes, begin, to = np.intp(scratch.ctypes.data), np.intp(records.ctypes.data), np.intp(out.ctypes.data)
+        base, copy = np.intp(raw.ctypes.data), np.intp(scratch.ctypes.data) + used - safe * row_bytes
         for r in range(first, last):
-            row = np.intp(raw.ctypes.data) + r * row_bytes
-            if padded and r == n - 1:
-                row = lanes + used
+            row = (base if r < safe else copy) + r * row_bytes
             for g in range(groups):
                 at, half = row + g * group_bytes, lanes + 32 * (g & 1)
                 group_step(name, at, begin + g * record, groups * record, half, rows)  # type: ignore[call-arg]

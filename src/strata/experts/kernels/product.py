@@ -16,9 +16,15 @@ from strata.experts.kernels.decoded import Decoder, Group
 from strata.experts.kernels.decoders import DECODERS
 from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, FLOAT, I8, I32, I64, Emit
 from strata.experts.kernels.fingerprint import fingerprint
-from strata.experts.kernels.record import KEEP_AT, SCALE_AT, SUM_AT
+from strata.experts.kernels.record import GROUP, KEEP_AT, SCALE_AT, SUM_AT
 from strata.experts.kernels.targets import TARGETS, Target
 from strata.experts.kernels.targets.target import Unsigned
+from strata.formats import by_name
+
+# With more than four rows the activations no longer fit into a first-level cache of 32 KB beside the weights (at 2560
+# inputs), and the processor stops prefetching weights well. Asking for them 4 KB ahead then gives 1.5 times the speed
+# for Q8_0, 2.3 times for IQ4_NL and 2.7 times for IQ3_XXS at eight rows (Zen 4); with fewer rows it costs up to 10%.
+_ALONE, _AHEAD = 4, 4096
 
 _EVEN, _ODD = [*range(0, 16, 2)], [*range(1, 16, 2)]
 
@@ -54,6 +60,12 @@ def _parts(emit: Emit, target: Target, decoder: Decoder, group: Group, record: i
     return terms[0] if len(terms) == 1 else builder.fadd(*terms)
 
 
+def _prefetch(emit: Emit, raw: ir.Value, size: int) -> None:
+    """Ask for the bytes that will be decoded some groups from now; asking for what does not exist does no harm."""
+    for line in range(-(-size // 64)):
+        emit.prefetch(emit.builder.gep(raw, [I64(_AHEAD + 64 * line)]))
+
+
 def name_of(decoder: Decoder, target: Target, *, whole: bool) -> str:
     """What `group_step` needs to know, as a constant that Numba can store with the compiled code."""
     return "/".join([fingerprint(), decoder.name, target.name, "whole" if whole else "padded"])
@@ -68,11 +80,13 @@ def group_step(_context: Any, name: Any, raw: Any, records: Any, stride: Any, su
     ``stride`` bytes lie between the rows' records.
     """
     _, decoder_name, target_name, shape = name.literal_value.split("/")
-    decoder, target = DECODERS[decoder_name], TARGETS[target_name]
+    decoder, target, block = DECODERS[decoder_name], TARGETS[target_name], by_name(decoder_name)
 
     def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         emit = Emit(builder)
         raw_at, records_at, sums_at = (builder.inttoptr(arguments[i], I8.as_pointer()) for i in (1, 2, 4))
+        with builder.if_then(builder.icmp_signed(">", arguments[5], I64(_ALONE))):
+            _prefetch(emit, raw_at, GROUP * block.bytes // block.weights)
         group = decoder.decode(emit, target, raw_at)
         if shape == "padded":
             group = _kept(emit, group, records_at)

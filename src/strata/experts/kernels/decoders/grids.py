@@ -6,9 +6,9 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from strata.experts.kernels.emit import BYTES, I8, I16, I32, I64, Emit
+from strata.experts.kernels.emit import BYTES, I1, I8, I16, I32, I64, Emit
 from strata.experts.kernels.order import PLANES, WORDS, Order
-from strata.experts.kernels.targets.scalar import long_table
+from strata.experts.kernels.targets.scalar import elements, scalar_longs
 from strata.experts.kernels.targets.target import Target
 from strata.formats.codebooks.grids import grid
 
@@ -38,30 +38,33 @@ def order_of_fours(target: Target) -> Order:
     return WORDS if target.byte_tables is None else PLANES
 
 
-def fours(emit: Emit, target: Target, name: str, low: ir.Value, high: Sequence[ir.Value]) -> list[ir.Value]:
+def fours(emit: Emit, target: Target, name: str, raw: ir.Value, ninth_at: int | None = None) -> list[ir.Value]:
     """Codewords of four weights: 64 of them, in four registers.
 
     Args:
         emit: the builder.
         target: looks up whole planes in registers, or words in memory.
         name: of the grid.
-        low: ``<64 x i8>``, low bytes of the indices.
-        high: the ninth bit as ``<64 x i1>``, if there is one.
+        raw: the block; the indices' low bytes start at byte 2.
+        ninth_at: where their ninth bits are, if they have one.
     """
     words = grid(name).astype(np.uint8)
+    ninth = None if ninth_at is None else _bits64(emit, raw, ninth_at)
     if target.byte_tables is not None:
+        low, high = emit.load(raw, 2, BYTES), () if ninth is None else (ninth,)
         if words.max() < 16:  # two weights in a byte halve the number of tables
             pairs = [words[:, 2 * k] | (words[:, 2 * k + 1] << np.uint8(4)) for k in (0, 1)]
             found = [target.byte_tables.look_up(emit, pair, low, high) for pair in pairs]
             return [emit.low_bits(emit.byte_shift(f, shift), 4) for f in found for shift in (0, 4)]
         return [target.byte_tables.look_up(emit, words[:, k], low, high) for k in range(4)]
-    index = low
-    for place, bit in enumerate(high):
-        index = emit.widened(low, I16) if place == 0 else index
-        top = emit.builder.select(bit, emit.every(index.type, 256 << place), emit.every(index.type, 0))
-        index = emit.builder.or_(index, top)
-    table = long_table(emit, np.ascontiguousarray(words).view("<u4")[:, 0], index)
-    return [emit.cast(table.entries(range(i, 64, 4)), BYTES) for i in range(4)]
+    if ninth is None:
+        indices = [emit.load(raw, 2 + i, I8) for i in range(64)]
+    else:
+        wide = emit.widened(emit.load(raw, 2, BYTES), I16)
+        top = emit.builder.select(ninth, emit.every(wide.type, 256), emit.every(wide.type, 0))
+        indices = elements(emit, emit.builder.or_(wide, top))
+    longs = np.ascontiguousarray(words).view("<u4")[:, 0]
+    return [emit.cast(found, BYTES) for found in scalar_longs(emit, longs, indices, 16)]
 
 
 def packed_eights(name: str) -> NDArray[np.uint16]:
@@ -102,6 +105,6 @@ def odd(emit: Emit, scales: ir.Value) -> ir.Value:
     return emit.builder.or_(doubled, emit.every(scales.type, 1))
 
 
-def mask64(emit: Emit, raw: ir.Value, at: int) -> ir.Value:
+def _bits64(emit: Emit, raw: ir.Value, at: int) -> ir.Value:
     """Eight bytes as 64 single bits, in order: ``<64 x i1>``."""
-    return emit.builder.bitcast(emit.load(raw, at, I64), ir.VectorType(ir.IntType(1), 64))
+    return emit.builder.bitcast(emit.load(raw, at, I64), ir.VectorType(I1, 64))

@@ -6,7 +6,7 @@ from strata.experts.kernels.decoded import Decoder, Group
 from strata.experts.kernels.decoders.grids import digits, odd, packed_eights
 from strata.experts.kernels.emit import BLOCK_FLOATS, BYTES, I8, I16, I32, I64, WORDS16, Emit
 from strata.experts.kernels.order import PLANES
-from strata.experts.kernels.targets.target import Target
+from strata.experts.kernels.targets.target import Index, Target
 
 _OFFSET = 9
 
@@ -20,7 +20,7 @@ def _decode(emit: Emit, target: Target, raw: ir.Value) -> Group:
     # 8 (digit - 1) + delta + 9 with delta 1 or -1 is 8 digit + 2 or 0, for both bytes of a word.
     down = builder.icmp_unsigned("!=", builder.and_(nibbles, emit.every(WORDS16, 8)), emit.every(WORDS16, 0))
     moved = emit.cast(builder.select(down, emit.every(WORDS16, 0), emit.every(WORDS16, 0x0202)), BYTES)
-    words = target.lookup_words(emit, packed_eights("IQ1"), index)
+    words = target.lookup_words(emit, packed_eights("IQ1"), Index(index))
     registers = tuple(builder.add(digit, moved) for digit in digits(emit, words, 3))
 
     scales = emit.load(raw, 48, ir.VectorType(I16, 4))

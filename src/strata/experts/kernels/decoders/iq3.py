@@ -3,8 +3,8 @@
 from llvmlite import ir
 
 from strata.experts.kernels.decoded import Decoder, Group
-from strata.experts.kernels.decoders.grids import fours, mask64, nibble_steps, odd, order_of_fours, signed, with_parity
-from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, BYTES, I8, I16, I32, Emit
+from strata.experts.kernels.decoders.grids import fours, nibble_steps, odd, order_of_fours, signed, with_parity
+from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, I8, I16, I32, Emit
 from strata.experts.kernels.targets.target import Target
 
 _XXS_OFFSET, _S_OFFSET = 62, 15  # the largest magnitude of each grid
@@ -14,7 +14,7 @@ _SHORTS8 = ir.VectorType(I16, 8)
 
 def _xxs(emit: Emit, target: Target, raw: ir.Value) -> Group:
     builder = emit.builder
-    magnitudes = fours(emit, target, "IQ3_XXS", emit.load(raw, 2, BYTES), ())
+    magnitudes = fours(emit, target, "IQ3_XXS", raw)
     words = emit.load(raw, 66, BLOCK_INTS)
     sevens: ir.Value = emit.every(BLOCK_INTS, 0)
     for byte in range(4):  # seven bits each, moved to the low end of a byte
@@ -29,7 +29,7 @@ def _xxs(emit: Emit, target: Target, raw: ir.Value) -> Group:
 
 
 def _s(emit: Emit, target: Target, raw: ir.Value) -> Group:
-    magnitudes = fours(emit, target, "IQ3_S", emit.load(raw, 2, BYTES), [mask64(emit, raw, 66)])
+    magnitudes = fours(emit, target, "IQ3_S", raw, 66)
     registers = signed(emit, magnitudes, emit.load(raw, 74, _SIGN_BYTES), order_of_fours(target), _S_OFFSET)
     scale = emit.floats(nibble_steps(emit, raw, 106, 8))
     return Group(tuple(registers), (emit.builder.fmul(_d(emit, target, raw), scale),))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, HALF, I8, I16, Emit
 from strata.experts.kernels.targets.scalar import scalar_words
-from strata.experts.kernels.targets.target import Unsigned
+from strata.experts.kernels.targets.target import Index, Unsigned
 
 _BYTES = ir.VectorType(I8, 32)
 _SHORTS = ir.VectorType(I16, 16)
@@ -38,7 +38,7 @@ class Avx2:
         sides = [emit.call("llvm.x86.avx2.pshuf.b", _BYTES, [padded, _half(emit, codes, side)]) for side in (0, 1)]
         return emit.join(sides)
 
-    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: ir.Value) -> ir.Value:
+    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: Index) -> ir.Value:
         """From memory."""
         return scalar_words(emit, table, index)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, BYTES, I16, LANES, Emit
 from strata.experts.kernels.record import START_AT
 from strata.experts.kernels.targets.scalar import scalar_words
-from strata.experts.kernels.targets.target import Unsigned
+from strata.experts.kernels.targets.target import Index, Unsigned
 
 _SHORTS = ir.VectorType(I16, 64)
 
@@ -45,7 +45,7 @@ class Plain:
             found = emit.builder.select(here, emit.every(BYTES, level), found)
         return found
 
-    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: ir.Value) -> ir.Value:
+    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: Index) -> ir.Value:
         """From memory."""
         return scalar_words(emit, table, index)
 

@@ -26,6 +26,19 @@ class Unsigned:
     largest: int
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Indices into a table.
+
+    Attributes:
+        vector: ``<32 x i16>``.
+        scalars: the same one by one, where they can be had without the vector; what is not used costs nothing.
+    """
+
+    vector: ir.Value
+    scalars: tuple[ir.Value, ...] = ()
+
+
 class ByteTables(Protocol):
     """Looking up 64 bytes at once."""
 
@@ -57,8 +70,8 @@ class Target(Protocol):
     def levels(self, emit: Emit, table: Sequence[int], codes: ir.Value) -> ir.Value:
         """A table of up to 16 bytes at every code 0..15: ``<64 x i8> -> <64 x i8>``."""
 
-    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: ir.Value) -> ir.Value:
-        """A table of 16-bit words: ``<32 x i16> -> <32 x i16>``."""
+    def lookup_words(self, emit: Emit, table: NDArray[np.uint16], index: Index) -> ir.Value:
+        """A table of 16-bit words at 32 indices: ``<32 x i16>``."""
 
     def dot(self, emit: Emit, codes: Unsigned, record: ir.Value) -> ir.Value:
         """Sums of products of codes and activations, four by four: ``<16 x i32>``.
