@@ -71,6 +71,16 @@ def test_tool_calls_are_typed_by_their_schema() -> None:
     assert any(isinstance(event, ToolCallStart) for event in model.stream_chat("Weather?", tools=[WEATHER]))
 
 
+@pytest.mark.parametrize("room", [1, 4])
+def test_a_call_that_was_cut_is_not_taken_for_a_whole_one(room) -> None:  # case C09
+    # Cut behind "</function>", the place where a model that stopped by itself would be forgiven; and inside a value.
+    model = scripted_model(CALL + "\n" + CALL.partition("</think>\n\n")[2])
+    whole = model.network.script  # type: ignore[attr-defined]
+    reply = model.chat("Weather?", tools=[WEATHER], max_tokens=len(whole) - 1 - room)
+    assert (reply.finish_reason, [call.complete for call in reply.tool_calls]) == ("length", [True, False])
+    assert [call.complete for call in model.chat("Weather?", tools=[WEATHER]).tool_calls] == [True, True]
+
+
 def test_completion_is_the_text_as_it_stands() -> None:
     model = scripted_model("a <think> b")
     reply = model.complete("Say")

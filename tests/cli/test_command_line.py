@@ -106,6 +106,7 @@ def test_the_documents_agree_with_the_code() -> None:
             assert f"--{field.name.replace('_', '-')}" in text, again
     assert all(setting.meaning in words for setting in SETTINGS.values()), again
     assert reference.renew(reference.renew(text)) == reference.renew(text)
+    assert "\nstrata chat [OPTIONS] [ARGS]\n" in text, again
 
 
 def test_control_characters_do_not_reach_a_terminal(capsys, monkeypatch) -> None:

@@ -78,6 +78,14 @@ def test_outputs_that_take_nothing_are_no_traceback(redirection, code, said) -> 
     assert (done.returncode, done.stderr) == (code, said)
 
 
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_a_closed_stdin_is_an_empty_prompt(command) -> None:
+    line = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, command]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("strata: error: the prompt is empty")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], [], ["chat", "--help"], ["--version"]], ids=" ".join)
 def test_help_is_there_without_waiting_for_torch(arguments) -> None:
     code = (

@@ -74,7 +74,7 @@ def test_the_environment_is_read_by_the_kind_of_the_setting(variable, text, valu
     [
         ("STRATA_SEED", "1.5", "an integer"),
         ("STRATA_SEED", "", "an integer"),
-        ("STRATA_THREADS", "0", "an integer of at least 1"),
+        ("STRATA_THREADS", "0", "an integer of at least 1 and at most 1024"),
         ("STRATA_MAX_TOKENS", "-1", "an integer of at least 1"),
         ("STRATA_TOP_K", "-2", "an integer of at least -1"),
         ("STRATA_TEMPERATURE", "nan", "a finite number of at least 0"),
@@ -178,3 +178,11 @@ def test_settings_and_engine_refuse_the_same_sampling_values(name, value) -> Non
     else:
         with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} must be "):
             resolve({name: value}, environment=EMPTY)
+
+
+def test_more_threads_than_any_machine_starts_are_refused() -> None:
+    message = "threads must be an integer of at least 1 and at most 1024, not "
+    for threads in (1025, 1 << 64):
+        with pytest.raises(ConfigError, match=message):
+            resolve({"threads": threads}, environment=EMPTY)
+    assert resolve({"threads": 1024}, environment=EMPTY).settings.threads == 1024

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from strata.errors import FormatError
 from strata.formats import TYPES, by_name, dequantise, quantise
-from support.baselines import BASELINES, half
+from support.baselines import BASELINES, IQ4_LEVELS, half
 from support.blocks import random_blocks
 
 untimed = settings(deadline=None)  # a busy machine is not a failure
@@ -139,6 +139,50 @@ def test_searching_pays(name, shape):
     x = draw_rows((shape, 5, -1.7), by_name(name).weights, n=200)
     naive = BASELINES[name][0](x.astype(np.float64))
     assert squared_error(x, written(name, x)).sum() < 0.94 * squared_error(x, naive).sum()
+
+
+@pytest.mark.parametrize(("name", "top"), [("Q4_K", 15), ("Q5_K", 31)])
+def test_groups_without_a_minimum(name, top):
+    """Where all weights are positive no minimum can help; the scale alone must beat rounding from zero to the peak.
+
+    That baseline keeps an exact scale per group of 32, and still a tenth is asked for.
+    """
+    groups = draw_rows(("positive", 8, 0.0), 32, n=1600).astype(np.float64)
+    step = groups.max(axis=1, keepdims=True) / top
+    naive = ((np.rint(groups / step) * step - groups) ** 2).sum()
+    x = groups.reshape(200, 256).astype(np.float32)
+    assert squared_error(x, written(name, x)).sum() < 0.9 * naive
+
+
+LEVELS = {"Q2_0": np.array([-1.0, 0, 1, 2]), "Q2_0_128": np.array([-1.0, 0, 1, 2]), "IQ4_NL": IQ4_LEVELS}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("scale", [0.02, 2e-6])
+def test_codes_are_the_nearest_for_the_scale_that_is_stored(name, scale):
+    """Not for the scale before it was rounded to float16; at 2e-6 that rounding is coarse."""
+    kind = by_name(name)
+    x = (draw_rows(("gaussian", 2, 0.0), kind.weights, n=300) * scale).astype(np.float32)
+    blocks = quantise(kind, x)
+    d = blocks[:, :2].view("<f2").astype(np.float64)
+    best = np.abs(x[..., None] - d[..., None] * LEVELS[name]).min(axis=-1)
+    # The quotient that decides is rounded three times, which moves a border by as many units of the weight.
+    error = np.abs(x - dequantise(kind, blocks).astype(np.float64))
+    assert (error <= best + 6 * EPS * np.abs(x)).all()
+
+
+def test_q2_0_bytes_of_a_block_that_fits():
+    x = np.tile(np.array([-0.5, 0, 0.5, 1.0], dtype=np.float32), 16)
+    expected = np.concatenate([np.array([0.5], dtype="<f2").view(np.uint8), np.full(16, 0b11100100, np.uint8)])
+    np.testing.assert_array_equal(quantise(by_name("Q2_0"), x), expected)
+
+
+def test_q1_0_bytes():
+    x = np.full(128, -0.25, dtype=np.float32)
+    x[[1, 127]] = 0.25, 0.0  # zero counts as positive
+    d = np.array([127 * 0.25 / 128], dtype="<f2").view(np.uint8)
+    expected = np.concatenate([d, [0b10], np.zeros(14), [0b10000000]]).astype(np.uint8)
+    np.testing.assert_array_equal(quantise(by_name("Q1_0"), x), expected)
 
 
 @pytest.mark.parametrize("kind", WRITABLE, ids=lambda kind: kind.name)

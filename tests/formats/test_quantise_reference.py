@@ -69,6 +69,15 @@ def test_mxfp4_is_never_worse_than_gguf(draw, scale):
         assert (ours < 0.9 * theirs).mean() > 0.03
 
 
+def test_mxfp4_bytes_are_equal_where_the_exponent_is():
+    """Ties between two codes included: every weight is a multiple of a quarter unit."""
+    x = np.random.default_rng(3).integers(-32, 33, (500, 32)).astype(np.float32) / 4
+    ours, theirs = quantise(by_name("MXFP4"), x), oracle("MXFP4", x)
+    same = ours[:, 0] == theirs[:, 0]
+    assert same.sum() > 50
+    np.testing.assert_array_equal(ours[same], theirs[same])
+
+
 def test_mxfp4_takes_the_next_exponent_for_a_cut_peak():
     x = np.zeros((2, 32), dtype=np.float32)
     x[:, 5] = 8.0, 7.9  # 7.9 would be cut to 6 by the standard exponent

@@ -1,5 +1,6 @@
 """Loading: every tensor is asked for once, by a name and shape the error repeats; writers' variants are understood."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -56,6 +57,13 @@ def test_each_missing_tensor_is_named():
         if name != "per_layer_token_embd.weight":
             assert str(list(arrays[name].shape)) in str(error.value)
         assert "download" not in str(error.value)
+
+
+def test_dimensions_beyond_any_memory_are_wrong_shapes():
+    arrays, config = whole()
+    for letters in ({"H": 1 << 63}, {"V": 1 << 64}, {"H": 1 << 31, "S": 1 << 31}):
+        with pytest.raises(ModelError, match=r"tensor output\.weight has shape|tensor blk\.0"):
+            take_inventory(tiny.MemoryDirectory(arrays), dataclasses.replace(config, **letters))
 
 
 def test_each_wrong_shape_is_named_with_both_shapes():

@@ -1,5 +1,8 @@
 """Reading dimensions: any integer type is taken, and every error names its key (cases M05, M08)."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 
@@ -56,10 +59,10 @@ def test_recurrent_layers_override_the_interval():
     assert [int(m is Mixer.GDN) for m in load_config(changed).mixers] == flags
 
 
-@pytest.mark.parametrize("architecture", ["qwen4exp2", "llama", None, 7])
+@pytest.mark.parametrize("architecture", ["qwen4exp2", "llama", None, 7, ["qwen4exp"]])
 def test_another_architecture_is_refused_first(architecture):
     changed = {"general.architecture": architecture} if architecture is not None else {}
-    with pytest.raises(ModelError, match=f"architecture is {architecture!r}; supported: 'qwen4exp'"):
+    with pytest.raises(ModelError, match=re.escape(f"architecture is {architecture!r}; supported: 'qwen4exp'")):
         load_config(changed)
 
 
@@ -95,6 +98,13 @@ WRONG = {
     "table before attention": (A + "ple.layers", [3], "must name a recurrent layer, found 3"),
     "two tables": (A + "ple.layers", [1, 2], "must have 1 entries, found 2"),
     "as many draft layers as blocks": (A + "nextn_predict_layers", 8, "must be 0 or 1"),
+    "more layers than memory": (A + "block_count", 1 << 62, "compress_ratios has 8 entries, but block_count is 46116"),
+    "a hash context that is no token": (A + "ple.eos_token_id", 1 << 63, "outside the vocabulary of 512"),
+    "an epsilon of zero": (A + "attention.layer_norm_rms_epsilon", 0.0, "finite number above 0, found 0"),
+    "an epsilon that is no number": (A + "attention.layer_norm_rms_epsilon", math.nan, "above 0, found nan"),
+    "an endless base": (A + "rope.freq_base", math.inf, "finite number above 1, found inf"),
+    "a base of one": (A + "rope.freq_base", 1.0, "finite number above 1, found 1"),
+    "a long text for a number": (A + "expert_count", "9" * 10**6, r"found '9{12}\.\.\.9{13}'$"),
     "experts that vary": (A + "expert_feed_forward_length", [64] * 7 + [32], r"same in every layer, found \[32, 64\]"),
 }
 
@@ -105,3 +115,34 @@ def test_wrong_values_are_named(case):
     with pytest.raises(ModelError, match=message) as error:
         load_config(metadata(BASE) | {key: value})
     assert key.removeprefix(A).split(".")[0] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("factor", 0.5),
+        ("factor", math.nan),
+        ("yarn_beta_fast", 0.0),
+        ("yarn_beta_slow", 1e308),
+        ("yarn_beta_slow", 1e-320),
+        ("attn_factor", math.inf),
+    ],
+)
+def test_scaling_that_makes_no_sense_is_named(key, value):
+    scaling = A + "rope.scaling."
+    usual = {scaling + "type": "yarn", scaling + "factor": 4.0, scaling + "original_context_length": 64}
+    load_config(metadata(BASE) | usual)
+    with pytest.raises(ModelError, match=key):
+        load_config(metadata(BASE) | usual | {scaling + key: value})
+
+
+@pytest.mark.parametrize("tokens", [7, "abc"])
+def test_a_vocabulary_that_is_no_list_is_named(tokens):
+    changed = {key: value for key, value in metadata(BASE).items() if not key.endswith("vocab_size")}
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.tokens must be an array"):
+        load_config(changed | {"tokenizer.ggml.tokens": tokens})
+
+
+def test_an_architecture_of_numbers_is_refused():
+    with pytest.raises(ModelError, match=r"architecture is array\(\[1, 2\]\)"):
+        load_config({"general.architecture": np.array([1, 2])})

@@ -88,6 +88,27 @@ def test_the_name_comes_first_and_a_long_string_flows() -> None:  # B10
     assert json.loads(written + '"}') == {"city": "".join(f"word {number} " for number in range(3000))}
 
 
+def test_a_long_value_flows_where_it_can_only_be_a_string() -> None:
+    schemas = [{"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"type": "array"}]}, {}]
+    for schema in schemas:
+        tool = {"name": "f", "parameters": {"properties": {"a": schema}}}
+        parser = OutputParser([tool], thinking=False)
+        parser.push("<tool_call>\n<function=f>\n<parameter=a>\n" + "x" * 64)
+        assert parser.push("y") == [ToolCallArguments(0, '"' + "x" * 64 + "y")]
+
+
+def test_a_call_ends_when_the_next_one_begins() -> None:
+    parser = OutputParser(TOOLS, thinking=False)
+    parser.push(call_text("get_w", city="Rome") + "\n<tool_call>\n")
+    ended = parser.push("<function=get_w>\n<parameter=city>\nOs")
+    assert ended == [
+        ToolCallArguments(0, '"}'),
+        ToolCallEnd(0),
+        ToolCallStart(1, "get_w"),
+        ToolCallArguments(1, '{"city": "Os'),
+    ]
+
+
 def test_an_argument_flows_until_a_tag_and_after_it_was_none() -> None:
     parser = OutputParser(TOOLS, thinking=False)
     parser.push("<tool_call>\n<function=write>\n<parameter=content>\n")

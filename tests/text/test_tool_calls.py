@@ -157,6 +157,8 @@ def test_a_cut_after_a_complete_call_leaves_it_complete() -> None:  # C09
     second = parse_every_way(CALL + "\n" + CALL[:60], [GET_W], cut=True)
     assert second.calls == turn.calls
     assert second.unfinished_call
+    opened = parse_every_way(CALL + "\ntext\n<tool_call>\n<function=get_w>\n", [GET_W], cut=True)
+    assert (opened.calls, opened.content, opened.unfinished_call) == (turn.calls, "text", True)
 
 
 def test_a_missing_last_tag_is_forgiven_only_where_the_model_itself_stopped() -> None:
@@ -187,6 +189,8 @@ def test_looser_layouts_of_the_tags_are_understood() -> None:
     assert [name for name, _ in parse_every_way(wide, [GET_W]).calls] == ["get_w"]
     empty = "<tool_call>\n<function=get_w>\n<parameter=city>\n</parameter>\n</function>\n</tool_call>"
     assert parse_every_way(empty, [GET_W]).calls == [("get_w", {"city": ""})]
+    then = empty.replace("</function>", "<parameter=days>\n3\n</parameter>\n</function>")
+    assert parse_every_way(then, [GET_W]).calls == [("get_w", {"city": "", "days": 3})]
 
 
 def test_parameters_beyond_the_declared_ones() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.errors import TextError
-from strata.text import Tokenizer
+from strata.text import ChatTemplate, Tokenizer
 from support.vocab import vocabulary_metadata
 
 METADATA = vocabulary_metadata(padding=2)
@@ -50,7 +50,9 @@ WRONG = {
     "a stop id outside": ("eos_token_id", 10**6, "eos_token_id is 1000000"),
     "a stop id that is padding": ("eos_token_id", len(TOKENS) - 1, "used entry"),
     "a stop id that is text": ("eos_token_id", "x", "expected a token id"),
-    "a file that begins with a token": ("add_bos_token", True, "add_bos_token"),
+    "a file that begins with a token": ("add_bos_token", True, "add_bos_token is True, not false"),
+    "an array of beginnings": ("add_bos_token", np.array([0, 1]), "add_bos_token is array"),
+    "an array of models": ("model", np.array([], np.int32), "model is array"),
 }
 
 
@@ -67,3 +69,10 @@ def test_a_vocabulary_without_an_end_of_turn_is_refused() -> None:
     tokens = {"tokenizer.ggml.tokens": TOKENS[:700], "tokenizer.ggml.token_type": np.ones(700, dtype=np.int32)}
     with pytest.raises(TextError, match="eos_token_id"):
         Tokenizer.from_metadata(plain | tokens)
+
+
+@pytest.mark.parametrize(("key", "value"), [("ggml.tokens", 7), ("ggml.tokens", "abc"), ("chat_template", 7)])
+def test_a_template_needs_a_text_and_a_list_of_tokens(key: str, value: object) -> None:
+    metadata = METADATA | {"tokenizer.chat_template": "x"} | {f"tokenizer.{key}": value}
+    with pytest.raises(TextError, match=rf"tokenizer\.{key} is a {type(value).__name__}; expected"):
+        ChatTemplate.from_metadata(metadata)

@@ -17,6 +17,9 @@ from strata.text import ChatTemplate, Tokenizer
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
 
+THREADS = range(1, 1025)
+"""Threads that may be asked for; where the system refuses to start so many, torch ends the process."""
+
 OnLoad = Callable[[int, int], None]
 
 
@@ -38,10 +41,10 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer or chat template cannot be used.
         StrataError: it does not fit into memory, or there is no such file.
-        RequestError: threads is not a positive integer.
+        RequestError: threads is no integer from 1 to 1024.
     """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise RequestError(f"threads must be an integer of at least 1, not {threads!r}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads not in THREADS):
+        raise RequestError(f"threads must be an integer from 1 to {THREADS[-1]}, not {threads!r}")
     directory = open_model(find(path))
     try:
         return _load(directory, threads, on_load)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Finish, Sampling, Token, generate
+from strata.engine import Finish, FinishReason, Sampling, Token, generate
 from strata.errors import RequestError, TextError
 from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
 
@@ -188,7 +188,7 @@ class Model:
                 continue
             yield from parse(text.finish())
             if parser:
-                yield from parser.finish()
+                yield from parser.finish(cut=token.reason is not FinishReason.STOP)
             yield Finished(token.reason, Usage(prompt_tokens, token.tokens))
 
 

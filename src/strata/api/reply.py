@@ -45,10 +45,17 @@ Event = Reasoning | Content | ToolCallStart | ToolCallArguments | ToolCallEnd | 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model wants made: the tool's name, and its arguments as JSON text."""
+    """A call the model wants made.
+
+    Attributes:
+        name: the tool's name.
+        arguments: JSON text of an object.
+        complete: whether the model wrote the call to its end; otherwise the arguments are cut short and no valid JSON.
+    """
 
     name: str
     arguments: str
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,7 @@ def gather(events: Iterable[Event]) -> Reply:
     reasoning: list[str] = []
     names: list[str] = []
     arguments: list[str] = []
+    ended: set[int] = set()
     finished: Finished | None = None
     for event in events:
         match event:
@@ -91,7 +99,7 @@ def gather(events: Iterable[Event]) -> Reply:
             case Finished():
                 finished = event
             case ToolCallEnd():
-                pass
+                ended.add(event.index)
     assert finished is not None, "every stream ends with Finished"
-    calls = tuple(ToolCall(name, json) for name, json in zip(names, arguments, strict=True))
+    calls = tuple(ToolCall(name, arguments[index], index in ended) for index, name in enumerate(names))
     return Reply("".join(text), "".join(reasoning), calls, finished.reason, finished.usage)

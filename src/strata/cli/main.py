@@ -21,9 +21,9 @@ def main(tokens: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # started with it closed
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process lives
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # for as long as the process lives
     try:
         with Interrupts() as interrupts:
             return _run(sys.argv[1:] if tokens is None else tokens, Context(interrupts))

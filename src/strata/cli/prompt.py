@@ -14,7 +14,7 @@ def find_prompt(argument: str | None) -> str | None:
         UsageError: there is nothing in it, or it is not UTF-8 text.
     """
     if argument is None:
-        if sys.stdin is None or sys.stdin.isatty():
+        if sys.stdin.isatty():
             return None
         argument = _piped()
     if not argument:

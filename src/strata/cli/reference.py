@@ -24,7 +24,8 @@ def commands() -> str:
     """Every command with its arguments and options."""
     app = build(Context(Interrupts()))
     text = app.generate_docs(output_format="markdown", heading_level=2, usage_name="strata")
-    return text[text.index("\n### strata chat") :].strip()
+    started = f" -m {__spec__.name}"  # cyclopts takes how this program was started for a part of the usage
+    return text[text.index("\n### strata chat") :].strip().replace(started, "")
 
 
 PARTS: dict[str, Callable[[], str]] = {"settings": settings, "commands": commands}

@@ -56,14 +56,18 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number, at least `least`."""
+    """A whole number, at least `least` and at most `most`."""
 
     least: int | None = None
+    most: int | None = None
 
     @property
     def meaning(self) -> str:
         """What fits, in words."""
-        return "an integer" if self.least is None else f"an integer of at least {self.least}"
+        if self.least is None:
+            return "an integer"
+        least = f"an integer of at least {self.least}"
+        return least if self.most is None else f"{least} and at most {self.most}"
 
     def parse(self, text: str) -> Any:
         """From an environment variable."""
@@ -74,7 +78,9 @@ class Integer:
 
     def check(self, value: Any) -> Any:
         """From a file or a flag, where values have types."""
-        if isinstance(value, bool) or not isinstance(value, int) or (self.least is not None and value < self.least):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise UnfitError(self.meaning)
+        if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
             raise UnfitError(self.meaning)
         return value
 

@@ -18,7 +18,7 @@ class Settings:
         Text(), "A GGUF file, or the name of a model in the box: pebble, pebble-iq3.", default="pebble"
     )
     threads: int | None = _setting(
-        Integer(1), "CPU threads to compute with.", unset="one for a small model, else one a core"
+        Integer(1, 1024), "CPU threads to compute with.", unset="one for a small model, else one a core"
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"

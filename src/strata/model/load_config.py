@@ -1,5 +1,7 @@
 """Read a model's dimensions from GGUF metadata (gguf-tensors spec, section 2)."""
 
+import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +9,9 @@ from strata.errors import ModelError
 from strata.model.config import Gdn, Mixer, ModelConfig, Moe, Ple, Qsa, Rope
 
 ARCHITECTURE = "qwen4exp"
+
+FLOAT32 = 2.0**-126, math.nextafter(2.0**128, 0)
+"""Least and largest positive number; what a file stores in more bits must still fit."""
 
 
 class Keys:
@@ -32,25 +37,29 @@ class Keys:
             return default
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ModelError(f"metadata key {self._prefix}.{key} must be an integer, found {value!r}")
+            raise ModelError(f"metadata key {self._prefix}.{key} must be an integer, found {reprlib.repr(value)}")
         if value < least:
             raise ModelError(f"metadata key {self._prefix}.{key} must be at least {least}, found {value}")
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """A float, or an integer taken as one."""
+    def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
+        """A float, or an integer taken as one: finite, a float32's size, and more than `above`."""
         if default is not None and not self.has(key):
             return default
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"metadata key {self._prefix}.{key} must be a number, found {value!r}")
+            raise ModelError(f"metadata key {self._prefix}.{key} must be a number, found {reprlib.repr(value)}")
+        if not (value > above and FLOAT32[0] <= value <= FLOAT32[1]):
+            raise ModelError(
+                f"metadata key {self._prefix}.{key} must be a finite number above {above:g}, found {value}"
+            )
         return float(value)
 
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self._value(key) if self.has(key) else default
         if not isinstance(value, str):
-            raise ModelError(f"metadata key {self._prefix}.{key} must be a string, found {value!r}")
+            raise ModelError(f"metadata key {self._prefix}.{key} must be a string, found {reprlib.repr(value)}")
         return value
 
     def integer_or_same(self, key: str, count: int) -> int:
@@ -66,7 +75,7 @@ class Keys:
         """An array of integers, each at least `least`; `count` entries if given."""
         value = self._value(key)
         if isinstance(value, str) or (not isinstance(value, Sequence) and not hasattr(value, "tolist")):
-            raise ModelError(f"metadata key {self._prefix}.{key} must be an array, found {value!r}")
+            raise ModelError(f"metadata key {self._prefix}.{key} must be an array, found {reprlib.repr(value)}")
         items = value.tolist() if hasattr(value, "tolist") else list(value)
         if any(isinstance(x, float | str) for x in items):
             raise ModelError(f"metadata key {self._prefix}.{key} must hold integers")
@@ -86,14 +95,20 @@ def load_config(metadata: Mapping[str, Any]) -> ModelConfig:
         ModelError: another architecture, or a key that is missing, of the wrong type or out of range.
     """
     found = metadata.get("general.architecture")
-    if found != ARCHITECTURE:
-        raise ModelError(f"architecture is {found!r}; supported: {ARCHITECTURE!r}")
+    if not isinstance(found, str) or found != ARCHITECTURE:
+        raise ModelError(f"architecture is {reprlib.repr(found)}; supported: {ARCHITECTURE!r}")
     keys = Keys(metadata, ARCHITECTURE)
     blocks = keys.integer("block_count")
     drafts = keys.integer("nextn_predict_layers", least=0, default=0)
     if drafts >= blocks or drafts > 1:
         raise ModelError(f"{ARCHITECTURE}.nextn_predict_layers must be 0 or 1 and below block_count, found {drafts}")
     qsa = _qsa(keys)
+    listed = len(keys.integers("attention.compress_ratios"))
+    if blocks - drafts > listed:  # before one object a layer is made
+        raise ModelError(
+            f"{ARCHITECTURE}.attention.compress_ratios has {listed} entries, but block_count is {blocks}, "
+            f"{drafts} of them for drafts"
+        )
     mixers = _mixers(keys, blocks - drafts)
     _check_ratios(keys, mixers, qsa.ratio)
     config = ModelConfig(
@@ -117,6 +132,8 @@ def load_config(metadata: Mapping[str, Any]) -> ModelConfig:
             f"{ARCHITECTURE}.rope.dimension_count {config.rope.dims} exceeds a head width "
             f"(attention {qsa.hd}, indexer {qsa.id})"
         )
+    if config.ple and config.ple.eos >= config.V:
+        raise ModelError(f"{ARCHITECTURE}.ple.eos_token_id {config.ple.eos} is outside the vocabulary of {config.V}")
     if config.ple and config.V * max(config.ple.multipliers) >= 1 << 63:
         raise ModelError(f"{ARCHITECTURE}.ple.layer_multipliers are too large for a vocabulary of {config.V}")
     return config
@@ -128,6 +145,10 @@ def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
     tokens = metadata.get("tokenizer.ggml.tokens")
     if tokens is None:
         raise ModelError(f"neither {ARCHITECTURE}.vocab_size nor tokenizer.ggml.tokens is there")
+    if not isinstance(tokens, Sequence) or isinstance(tokens, str):
+        raise ModelError(
+            f"metadata key tokenizer.ggml.tokens must be an array of strings, found {reprlib.repr(tokens)}"
+        )
     return len(tokens)
 
 
@@ -194,16 +215,19 @@ def _rope(keys: Keys) -> Rope:
         raise ModelError(
             f"{ARCHITECTURE}.rope.dimension_sections {[t, h, w]} must add up to half of rope.dimension_count {dims}"
         )
-    theta, kind = keys.number("rope.freq_base"), keys.text("rope.scaling.type", "none")
+    theta, kind = keys.number("rope.freq_base", above=1.0), keys.text("rope.scaling.type", "none")
     if kind == "none":
         return Rope(dims, theta, (t, h, w))
     if kind != "yarn":
         raise ModelError(f"{ARCHITECTURE}.rope.scaling.type is {kind!r}; supported: 'none', 'yarn'")
+    scale = keys.number("rope.scaling.factor")
+    if scale < 1:
+        raise ModelError(f"{ARCHITECTURE}.rope.scaling.factor must be at least 1, found {scale}")
     return Rope(
         dims,
         theta,
         (t, h, w),
-        scale=keys.number("rope.scaling.factor"),
+        scale=scale,
         original_context=keys.integer("rope.scaling.original_context_length"),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),

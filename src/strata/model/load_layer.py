@@ -61,7 +61,8 @@ def _qsa(take: Taker, c: ModelConfig, prefix: str) -> w.Qsa:
 def _moe(take: Taker, c: ModelConfig, prefix: str) -> w.Moe:
     m = c.moe
     if take.has(prefix + "ffn_gate_up_exps.weight"):
-        gate, up = take.tensor(prefix + "ffn_gate_up_exps.weight", m.E, 2 * m.I, c.H).split(m.I, dim=1)
+        both = take.tensor(prefix + "ffn_gate_up_exps.weight", m.E, 2 * m.I, c.H)
+        gate, up = both[:, : m.I], both[:, m.I :]
     else:
         gate = take.tensor(prefix + "ffn_gate_exps.weight", m.E, m.I, c.H)
         up = take.tensor(prefix + "ffn_up_exps.weight", m.E, m.I, c.H)

@@ -1,6 +1,5 @@
 """The draft head's tensors, under the names different writers give them (gguf-tensors spec, section 5)."""
 
-import torch
 from torch import Tensor
 
 from strata.model import weights as w
@@ -42,7 +41,7 @@ def draft_head(take: Taker, c: ModelConfig, embed: w.RowTable, head: Tensor) -> 
         fc_hidden = take.tensor(name("fc_hidden"), c.H, c.H)
     else:
         both = take.tensor(name("eh_proj"), c.H, 2 * c.H)
-        fc_embedding, fc_hidden = (half.contiguous() for half in torch.split(both, c.H, dim=1))
+        fc_embedding, fc_hidden = both[:, : c.H].contiguous(), both[:, c.H :].contiguous()
     return w.Mtp(
         enorm=take.tensor(name("enorm"), c.H),
         hnorm=take.tensor(name("hnorm"), c.S * c.H),

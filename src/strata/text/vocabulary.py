@@ -1,5 +1,6 @@
 """Reading a byte-level BPE vocabulary out of GGUF metadata, and refusing what does not fit together."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -48,10 +49,14 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
         TextError: A key is missing or has a value that does not fit; the text names the key.
     """
     model = _get(metadata, "model")
-    if model != "gpt2":
-        raise TextError(f'{_KEY}model is {model!r}; only byte-level BPE ("gpt2") can be read.')
-    if metadata.get(_KEY + "add_bos_token", False):
-        raise TextError(f"{_KEY}add_bos_token is true; prompts of a supported model begin without such a token.")
+    if not isinstance(model, str) or model != "gpt2":
+        raise TextError(f'{_KEY}model is {reprlib.repr(model)}; only byte-level BPE ("gpt2") can be read.')
+    begins = metadata.get(_KEY + "add_bos_token", False)
+    if begins is not False:
+        raise TextError(
+            f"{_KEY}add_bos_token is {reprlib.repr(begins)}, not false; prompts of a supported model begin without "
+            "such a token."
+        )
     split = pattern(_get(metadata, "pre"))
     tokens = _strings(metadata, "tokens")
     types = _types(metadata, len(tokens))
@@ -179,7 +184,7 @@ def _stop_ids(metadata: Mapping[str, object], types: list[int]) -> tuple[int, ..
     try:
         number = index(value)  # type: ignore[arg-type]  # not an integer: a TypeError, below
     except TypeError as wrong:
-        raise TextError(f"{_KEY}eos_token_id is {value!r}; expected a token id.") from wrong
+        raise TextError(f"{_KEY}eos_token_id is {reprlib.repr(value)}; expected a token id.") from wrong
     if not 0 <= number < len(types) or types[number] == UNUSED:
         raise TextError(f"{_KEY}eos_token_id is {number}; expected the id of a used entry, below {len(types)}.")
     return (number,)

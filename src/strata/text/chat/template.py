@@ -62,16 +62,19 @@ class ChatTemplate:
             TextError: There is no template, it is not a template, or the token list is missing.
         """
         source = metadata.get(_KEY)
-        if not isinstance(source, str) or not source.strip():
+        if source is not None and not isinstance(source, str):
+            raise TextError(f"{_KEY} is a {type(source).__name__}; expected a string.")
+        if source is None or not source.strip():
             raise TextError(f"The file has no {_KEY}; conversations cannot be rendered. Raw completion still works.")
         names = {"bos_token": "bos_token_id", "eos_token": "eos_token_id", "pad_token": "padding_token_id"}
-        tokens: Any = metadata.get("tokenizer.ggml.tokens", ())
+        controls = read_control_texts(metadata)
+        tokens: Any = metadata["tokenizer.ggml.tokens"]
         variables: dict[str, str] = {}
         for name, key in names.items():
             number = metadata.get(f"tokenizer.ggml.{key}")
             if isinstance(number, int) and 0 <= number < len(tokens):
                 variables[name] = tokens[number]
-        return cls(source, read_control_texts(metadata), variables=variables, limits=limits)
+        return cls(source, controls, variables=variables, limits=limits)
 
     def render(
         self,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from strata.text.output.schema import Kinds, branch_for, choices, kind_of, kinds, resolve
+from strata.text.output.schema import Kinds, branch_for, choices, kind_of, kinds
 
 LONGEST_SCALAR = 64
 """Where a string is allowed too, a longer text is taken for the string, so that it can be passed on as it comes."""
@@ -37,10 +37,6 @@ def to_json(text: str, schema: Any, root: Mapping[str, Any]) -> str:
         if chosen is not None:
             return chosen
     allowed = kinds(schema, root)
-    if allowed is None:
-        # Nothing is declared: an object or array can only be meant as one, but a word or number is not guessed at.
-        found = _container(text.strip(), {"object", "array"}, schema, root)
-        return found if found is not None else _string(text)
     if surely_string(allowed, len(text), text.lstrip()[:1]):
         return _string(text)
     found = _scalar(text.strip(), allowed)
@@ -132,7 +128,7 @@ _READERS: dict[str, Callable[[str, bool], str | None]] = {
 }
 
 
-def _container(text: str, allowed: Kinds | set[str], schema: Any, root: Mapping[str, Any]) -> str | None:
+def _container(text: str, allowed: Kinds, schema: Any, root: Mapping[str, Any]) -> str | None:
     """JSON of an object or array, with its members typed by their schemas."""
     if not allowed or not text.startswith(("{", "[")):
         return None
@@ -162,7 +158,7 @@ def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
             for place, item in enumerate(value)
         ]
     allowed = kinds(schema, root)
-    if allowed is None or kind in allowed or (kind == "integer" and "number" in allowed) or resolve(schema, root) == {}:
+    if kind in allowed or (kind == "integer" and "number" in allowed):
         return value
     if kind != "string" and allowed == {"string"}:
         return json.dumps(value)

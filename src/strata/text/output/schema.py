@@ -10,6 +10,10 @@ _MOST_HOPS = 32  # of references and nested alternatives; a schema may point at 
 
 Kinds = frozenset[str]
 
+UNTYPED: Kinds = frozenset({"object", "array", "string"})
+"""What a value may be that no schema describes. An object or array can only be meant as one; whether ``5`` or ``true``
+is meant as a string nobody can tell from the text, so it stays as it is."""
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -71,9 +75,10 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def kinds(schema: Any, root: Mapping[str, Any]) -> Kinds | None:
-    """The JSON types that a value may have; None if the schema does not say."""
-    return _kinds(schema, root, _MOST_HOPS, _Budget())
+def kinds(schema: Any, root: Mapping[str, Any]) -> Kinds:
+    """The JSON types that a value may have, or `UNTYPED` if the schema does not say."""
+    found = _kinds(schema, root, _MOST_HOPS, _Budget())
+    return UNTYPED if found is None else found
 
 
 def kind_of(value: Any) -> str:
@@ -106,7 +111,7 @@ def branch_for(value_kind: str, schema: Any, root: Mapping[str, Any]) -> Mapping
             branch
             for word in ("anyOf", "oneOf", "allOf")
             for branch in _branches(plain, word)
-            if value_kind in (kinds(branch, root) or ())
+            if value_kind in kinds(branch, root)
         ]
         if "properties" in plain or "items" in plain or len(alternatives) != 1:
             return plain
@@ -162,13 +167,10 @@ def _own_kinds(plain: Mapping[str, Any]) -> Kinds | None:
 
 
 def _either(parts: list[Kinds | None]) -> Kinds | None:
-    """Any of the alternatives; one that does not say makes the whole unknown."""
-    union: Kinds = frozenset()
-    for part in parts:
-        if part is None:
-            return None
-        union |= part
-    return union
+    """Any of the alternatives; None if none of them says anything."""
+    if all(part is None for part in parts):
+        return None
+    return frozenset[str]().union(*(UNTYPED if part is None else part for part in parts))
 
 
 def _both(left: Kinds | None, right: Kinds | None) -> Kinds | None:

@@ -74,4 +74,4 @@ class ValueWriter:
 
     def _is_string(self) -> bool:
         """Whether the value can only be a string, whatever follows."""
-        return self._kinds is not None and not self._listed and surely_string(self._kinds, self._length, self._first)
+        return not self._listed and surely_string(self._kinds, self._length, self._first)
