@@ -5,6 +5,7 @@ code with the kernels.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,17 +60,16 @@ def quantise_rows(x: F32) -> tuple[I8, F32]:
     return q.reshape(x.shape), s[..., 0]
 
 
-def tree(parts: F32) -> F32:
-    """Sum over the last axis in 16 lanes and a halving tree: ``float32 [..., n] -> [...]``."""
+def tree(parts: NDArray[Any]) -> NDArray[Any]:
+    """Sum over the last axis in 16 lanes and a halving tree, in the precision given: ``[..., n] -> [...]``."""
     missing = -parts.shape[-1] % _LANES
-    padded = np.concatenate([parts, np.zeros((*parts.shape[:-1], missing), dtype=np.float32)], axis=-1)
-    lanes = np.zeros((*parts.shape[:-1], _LANES), dtype=np.float32)
+    padded = np.concatenate([parts, np.zeros((*parts.shape[:-1], missing), dtype=parts.dtype)], axis=-1)
+    lanes = np.zeros((*parts.shape[:-1], _LANES), dtype=parts.dtype)
     for start in range(0, padded.shape[-1], _LANES):
         lanes = lanes + padded[..., start : start + _LANES]
     for width in (8, 4, 2, 1):
         lanes = lanes[..., :width] + lanes[..., width:]
-    total: F32 = lanes[..., 0]
-    return total
+    return lanes[..., 0]
 
 
 def contributions(codes: Codes, q: I8, s: F32) -> F32:
@@ -116,8 +116,12 @@ def matrix_product(matrix: Matrix, q: I8, s: F32) -> F32:
 
 
 def float_product(w: F32, x: F32) -> F32:
-    """Float matrix times float activations, the same tree over single products: ``[N, K], [T, K] -> [T, N]``."""
-    return np.stack([tree(w * row) for row in x])
+    """Float matrix times float activations: ``[N, K], [T, K] -> [T, N]``.
+
+    The same tree over single products, in float64, where each product is exact; rounded once at the end.
+    """
+    wide = w.astype(np.float64)
+    return np.stack([tree(wide * row) for row in x.astype(np.float64)]).astype(np.float32)
 
 
 _EXP_TERMS = tuple(
