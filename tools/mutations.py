@@ -244,16 +244,16 @@ MUTATIONS = (
     ),
     _m(
         "window: rows summed together",
-        "ops/linear/reference.py",
-        "if x.shape[0] > WINDOW_ROWS:",
+        "ops/linear/fixed.py",
+        "if w.dtype == torch.float64:",
         "if x.shape[0] > 1:",
         WINDOWS,
     ),
     _m(
         "window: exponentials of all rows at once",
         "ops/elementwise/reference.py",
-        "if 1 < x.shape[0] <= WINDOW_ROWS:",
-        "if x.shape[0] < 0:",
+        "if x.shape[0] <= together:",
+        "if x.shape[0] > 0:",
         WINDOWS,
     ),
     # draft head

@@ -1,5 +1,8 @@
 """Lengths around the sizes that matter: chunk 64, indexer block 4, budget 16, pass 512 (cases O04, O06, O07)."""
 
+import contextlib
+import itertools
+
 import pytest
 import torch
 
@@ -35,10 +38,28 @@ def test_reading_t_tokens_equals_t_minus_one_and_then_one(name):
             assert torch.all((a - b).abs() < LIMIT), part
 
 
-def test_passes_of_512_rows_leave_the_bytes_of_pieces_that_end_there():
-    net, ids = network("other"), prompt("other", 700)
-    a, b = net.new_state(), net.new_state()
-    whole = net.read(a, ids)
-    pieces = torch.cat([net.read(b, ids[:512]), net.read(b, ids[512:])])
-    assert torch.equal(whole, pieces)
-    assert all(torch.equal(x, y) for (_, x), (_, y) in zip(a.tensors(), b.tensors(), strict=True))
+@contextlib.contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)
+
+
+def read_whole(net, ids, cuts):
+    state = net.new_state()
+    residual = torch.cat([net.read(state, ids[a:b]) for a, b in itertools.pairwise([0, *cuts, len(ids)])])
+    logits = net.logits(net.window(state, ids[:5]).residual)
+    return [residual, logits, *(t.clone() for _, t in state.tensors())]
+
+
+@pytest.mark.parametrize("name", ["base", "other"])
+def test_cuts_at_chunk_borders_and_threads_change_no_byte(name):
+    net, ids = network(name), prompt(name, 300)
+    with threads(1):
+        whole = read_whole(net, ids, [])
+        for cuts in ([64], [128, 192], [256], [64, 128, 192, 256]):
+            assert all(torch.equal(a, b) for a, b in zip(read_whole(net, ids, cuts), whole, strict=True)), cuts
+    with threads(2):
+        again = read_whole(net, ids, [128])
+    assert all(torch.equal(a, b) for a, b in zip(again, whole, strict=True))

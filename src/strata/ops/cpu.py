@@ -5,11 +5,11 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig, Ple
-from strata.model.ops import WINDOW_ROWS, Angles, GdnInputs, QsaInputs, Route
+from strata.model.ops import Angles, GdnInputs, QsaInputs, Route
 from strata.ops.gdn import chunked, recurrent
 from strata.ops.gdn import project as gdn
 from strata.ops.hyper_connection import reference as hc
-from strata.ops.linear.reference import linear
+from strata.ops.linear.fixed import linear
 from strata.ops.moe import reference as moe
 from strata.ops.ngram import hash as ngram_hash
 from strata.ops.ngram import mix as ngram
@@ -17,9 +17,6 @@ from strata.ops.norm.reference import rms_grouped
 from strata.ops.qsa import attend, select
 from strata.ops.qsa import project as qsa
 from strata.ops.rope import reference as rope
-
-ATTEND_ROWS = 128
-"""Rows of a prompt whose scores are held at once: bounds memory at ATTEND_ROWS * nh * n floats."""
 
 
 class CpuOps:
@@ -81,14 +78,12 @@ class CpuOps:
         c = self._c.qsa
         rows, start = x.q.shape[0], k.shape[0] - x.q.shape[0]
         blocks = c.budget // c.ratio if sparse else len(block_keys)
-        one_by_one = rows <= WINDOW_ROWS
         outputs = []
-        for first in range(0, rows, 1 if one_by_one else ATTEND_ROWS):
-            last = min(rows, first + (1 if one_by_one else ATTEND_ROWS))
-            seen = start + last
-            allowed = select.select(x.iq[first:last], block_keys[: seen // c.ratio], start + first, blocks, c.ratio)
-            one = attend.attend_row if one_by_one else attend.attend
-            outputs.append(one(x.q[first:last], k[:seen], v[:seen], allowed))
+        for row in range(rows):
+            seen = start + row + 1
+            one = slice(row, row + 1)
+            allowed = select.select(x.iq[one], block_keys[: seen // c.ratio], seen - 1, blocks, c.ratio)
+            outputs.append(attend.attend_row(x.q[one], k[:seen], v[:seen], allowed))
         return torch.cat(outputs)
 
     def qsa_output(self, o: Tensor, gate: Tensor, w: weights.Qsa) -> Tensor:

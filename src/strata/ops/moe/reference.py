@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from strata.model import weights
-from strata.model.ops import WINDOW_ROWS, Route
+from strata.model.ops import Route
 from strata.ops.elementwise.reference import sigmoid, silu
-from strata.ops.linear.reference import linear
+from strata.ops.linear.fixed import linear
 
 
 def route(m: Tensor, router: Tensor, topk: int) -> Route:
@@ -25,18 +25,13 @@ def expert(m: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
 def experts(m: Tensor, chosen: Route, w: weights.Moe) -> Tensor:
     """Weighted sum of each row's experts, added in the router's order: [T, H].
 
-    A window computes row after row, a prompt pass groups its rows by expert.
+    Rows are grouped by expert, so that an expert's weights are read once for all of them.
     """
     rows, topk = chosen.experts.shape
     each = m.new_empty(rows, topk, m.shape[1])
-    if rows <= WINDOW_ROWS:
-        for t in range(rows):
-            for j, e in enumerate(chosen.experts[t].tolist()):
-                each[t, j] = expert(m[t : t + 1], w.gate[e], w.up[e], w.down[e])[0]
-    else:
-        for e in chosen.experts.unique().tolist():
-            t, j = (chosen.experts == e).nonzero(as_tuple=True)
-            each[t, j] = expert(m[t], w.gate[e], w.up[e], w.down[e])
+    for e in chosen.experts.unique().tolist():
+        t, j = (chosen.experts == e).nonzero(as_tuple=True)
+        each[t, j] = expert(m[t], w.gate[e], w.up[e], w.down[e])
     out = torch.zeros_like(m)
     for j in range(topk):
         out = out + chosen.weights[:, j : j + 1] * each[:, j]
