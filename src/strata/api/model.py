@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Finish, FinishReason, Sampling, Token, generate
+from strata.engine import Drafting, Finish, FinishReason, Sampling, Token, generate
 from strata.errors import RequestError, TextError
 from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
 
@@ -164,14 +164,17 @@ class Model:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
         values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         max_tokens = values.pop("max_tokens", None)
+        drafting = Drafting(values.pop("drafts", 0), lookup=False, head=True)
+        network = replace(self.network, drafts=True) if drafting.depth else self.network
         tokens = generate(
-            self.network,
-            self.network.new_state(),
+            network,
+            network.new_state(),
             ids,
             replace(self.sampling, **values),
             stop_ids=self.tokenizer.eos_ids,
             max_tokens=max_tokens,
             banned=self._banned,
+            drafting=drafting if drafting.depth else None,
             on_prompt=on_prompt,
             cancelled=cancelled,
         )

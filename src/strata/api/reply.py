@@ -9,7 +9,7 @@ from strata.text import Content, Reasoning, ToolCallArguments, ToolCallEnd, Tool
 
 
 class Options(TypedDict, total=False):
-    """Sampling values and limits of one request; a missing or None one means the default.
+    """Sampling values, limits and drafts of one request; a missing or None one means the default.
 
     The default of temperature, top_k, top_p and min_p is what the model file says (``general.sampling.*``), else
     greedy; the default seed is 0. So the same request always gives the same answer.
@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     min_p: float | None
     seed: int | None
     max_tokens: int | None
+    drafts: int | None  # tokens guessed ahead with the draft head, 0 to 7; they change the speed, not the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class GlobalFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SamplingFlags:
-    """How tokens are chosen."""
+    """How tokens are chosen, and how many at once."""
 
     temperature: Annotated[float | None, _of("temperature")] = None
     top_k: Annotated[int | None, _of("top_k")] = None
@@ -42,6 +42,7 @@ class SamplingFlags:
     min_p: Annotated[float | None, _of("min_p")] = None
     seed: Annotated[int | None, _of("seed")] = None
     max_tokens: Annotated[int | None, _of("max_tokens")] = None
+    drafts: Annotated[int | None, _of("drafts")] = None
 
     def settings(self) -> dict[str, Any]:
         """All of them, by name."""

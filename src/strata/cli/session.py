@@ -35,4 +35,5 @@ def options(settings: Settings) -> "Options":
         "min_p": settings.min_p,
         "seed": settings.seed,
         "max_tokens": settings.max_tokens,
+        "drafts": settings.drafts,
     }

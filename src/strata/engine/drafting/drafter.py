@@ -37,7 +37,7 @@ class Drafting:
         """Check the ranges."""
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or not 0 <= self.depth <= DEEPEST:
             raise RequestError(f"drafts must be an integer from 0 to {DEEPEST}, not {self.depth!r}")
-        if not 0 <= self.floor <= 1:
+        if not isinstance(self.floor, float | int) or not 0 <= self.floor <= 1:
             raise RequestError(f"the confidence floor of drafts must be from 0 to 1, not {self.floor!r}")
 
 
