@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+import strata
 from strata.api import Finished, Reply, ToolCall, Usage
 from strata.engine import Sampling
 from strata.errors import RequestError, TextError
@@ -179,3 +180,19 @@ def test_reading_is_reported() -> None:
     list(model.stream_complete("One two", on_prompt=lambda *now: seen.append(now)))
     count = len(model.tokenize("One two"))
     assert seen == [(0, count), (count, count)]
+
+
+@pytest.mark.parametrize("drafts", [1, 3, 7])
+def test_drafts_of_the_model_in_the_box_change_nothing(drafts: int) -> None:
+    model = strata.load()
+    requests = [
+        lambda **more: model.chat("Count from 7 to 19.", thinking=False, **more),
+        lambda **more: model.complete("import os\n", max_tokens=25, temperature=1.0, seed=5, **more),
+    ]
+    for ask in requests:
+        assert ask(drafts=drafts) == ask()
+
+
+def test_drafts_without_a_draft_head_or_out_of_range_are_refused() -> None:
+    with pytest.raises(RequestError, match="from 0 to 7"):
+        scripted_model("x").chat("Hi", drafts=8)
