@@ -126,8 +126,13 @@ def test_a_file_that_was_named_must_be_there(tmp_path) -> None:
             resolve(**({"environment": EMPTY} | named))
     with pytest.raises(ConfigError, match=r"^STRATA_CONFIG is empty; unset it"):
         resolve(environment=EMPTY | {"STRATA_CONFIG": ""})
-    with pytest.raises(ConfigError, match="cannot be read"):
-        resolve(config=tmp_path, environment=EMPTY)
+    for strange in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="is not a regular file"):
+            resolve(config=strange, environment=EMPTY)
+    large = tmp_path / "large.toml"
+    large.write_bytes(b"#" * (1 << 21))
+    with pytest.raises(ConfigError, match="is larger than 1048576 bytes"):
+        resolve(config=large, environment=EMPTY)
 
 
 def test_a_file_must_be_utf8(tmp_path) -> None:

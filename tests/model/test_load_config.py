@@ -105,6 +105,8 @@ WRONG = {
     "an endless base": (A + "rope.freq_base", math.inf, "finite number above 1, found inf"),
     "a base of one": (A + "rope.freq_base", 1.0, "finite number above 1, found 1"),
     "a long text for a number": (A + "expert_count", "9" * 10**6, r"found '9{12}\.\.\.9{13}'$"),
+    "a name that is no text": ("general.name", [1, 2], "general.name must be a string"),
+    "an image token that is no number": (A + "ple.image_token_id", "x", "must be an integer, found 'x'"),
     "experts that vary": (A + "expert_feed_forward_length", [64] * 7 + [32], r"same in every layer, found \[32, 64\]"),
 }
 

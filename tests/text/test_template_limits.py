@@ -38,7 +38,6 @@ ENDLESS = {
     "replacing": "{% set s = 'a' * 10**6 %}{{ s.replace('a', s) }}",
     "a power": "{{ (9 ** (9 ** 9)) % 7 }}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "lorem ipsum": "{{ lipsum(n=10**6) }}",
     "batches": "{{ range(99999) | batch(10**9, 'x') | list }}",
 }  # fmt: skip
 
@@ -102,6 +101,8 @@ ESCAPES = [
     "{% import 'os' as os %}{{ os }}",
     "{{ x() }}",
     "{{ messages | nosuchfilter }}",
+    "{{ [1, 2, 3] | random }}",  # the same messages give the same prompt
+    "{{ lipsum() }}",
 ]
 
 
@@ -185,3 +186,11 @@ def test_a_conversation_of_a_long_context_is_well_within_the_limits() -> None:
     messages = [{"role": "user", "content": "x" * 100}] * 20_000  # two million characters
     assert len(made.render(messages).text) == 20_000 * (100 + 22)
     made.close()
+
+
+@pytest.mark.parametrize("key", ["bos_token_id", "padding_token_id"])
+@pytest.mark.parametrize("value", ["x", True, -1, 10**9], ids=str)
+def test_a_token_the_template_may_use_must_be_one(key: str, value: object) -> None:
+    metadata = vocabulary_metadata(chat_template=GOOD) | {f"tokenizer.ggml.{key}": value}
+    with pytest.raises(TextError, match=f"tokenizer.ggml.{key} is .*; expected a token id below"):
+        ChatTemplate.from_metadata(metadata)

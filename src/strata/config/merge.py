@@ -14,6 +14,9 @@ from strata.errors import ConfigError
 
 CONFIG_VARIABLE = "STRATA_CONFIG"
 
+LARGEST = 1 << 20
+"""Bytes of a config file; there are a dozen settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -104,7 +107,13 @@ def _from_file(given: Path | None, environment: Mapping[str, str]) -> Found:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"config file {path}: is not a regular file")
+        with path.open("rb") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise ConfigError(f"config file {path}: is larger than {LARGEST} bytes")
+        return tomllib.loads(text.decode("utf-8"))
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -111,8 +111,11 @@ def load_config(metadata: Mapping[str, Any]) -> ModelConfig:
         )
     mixers = _mixers(keys, blocks - drafts)
     _check_ratios(keys, mixers, qsa.ratio)
+    name = metadata.get("general.name", "unnamed")
+    if not isinstance(name, str):
+        raise ModelError(f"metadata key general.name must be a string, found {reprlib.repr(name)}")
     config = ModelConfig(
-        name=str(metadata.get("general.name", "unnamed")),
+        name=name,
         V=_vocabulary(metadata, keys),
         H=keys.integer("embedding_length"),
         S=keys.integer("hyper_connection.count", least=2),
@@ -247,6 +250,10 @@ def _ple(keys: Keys, mixers: tuple[Mixer, ...]) -> Ple:
     (layer,) = keys.integers("ple.layers", 1)
     if layer >= len(mixers) or mixers[layer] is not Mixer.GDN:
         raise ModelError(f"{ARCHITECTURE}.ple.layers must name a recurrent layer, found {layer}")
+    if keys.has(
+        "ple.image_token_id"
+    ):  # checked only: a picture's rows keep their ids in the stream, so they hash right
+        keys.integer("ple.image_token_id", least=0)
     n, heads = keys.integer("ple.ngram_size", least=2), keys.integer("ple.heads_per_ngram")
     count = (n - 1) * heads
     return Ple(

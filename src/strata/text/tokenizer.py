@@ -87,11 +87,6 @@ class Tokenizer:
         """Padding entries; a sampler must never choose one."""
         return self._unused
 
-    @property
-    def control_texts(self) -> tuple[str, ...]:
-        """The texts of all control tokens, by id."""
-        return tuple(self._control)
-
     def id_of(self, token_text: str) -> int | None:
         """The id of a control or user-defined token, or of a normal entry given in the byte alphabet."""
         number = self._control.get(token_text)

@@ -65,6 +65,8 @@ def _compile(setup: dict[str, Any]) -> Any:
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
+    environment.filters.pop("random")  # the same messages give the same prompt
+    environment.globals.pop("lipsum")
     tree = environment.parse(setup["template"])
     marks: dict[str, str] = setup["marks"]
     if marks:

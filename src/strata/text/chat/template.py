@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -72,8 +73,13 @@ class ChatTemplate:
         variables: dict[str, str] = {}
         for name, key in names.items():
             number = metadata.get(f"tokenizer.ggml.{key}")
-            if isinstance(number, int) and 0 <= number < len(tokens):
-                variables[name] = tokens[number]
+            if number is None:
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(tokens):
+                raise TextError(
+                    f"tokenizer.ggml.{key} is {reprlib.repr(number)}; expected a token id below {len(tokens)}."
+                )
+            variables[name] = tokens[number]
         return cls(source, controls, variables=variables, limits=limits)
 
     def render(
