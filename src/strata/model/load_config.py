@@ -250,9 +250,7 @@ def _ple(keys: Keys, mixers: tuple[Mixer, ...]) -> Ple:
     (layer,) = keys.integers("ple.layers", 1)
     if layer >= len(mixers) or mixers[layer] is not Mixer.GDN:
         raise ModelError(f"{ARCHITECTURE}.ple.layers must name a recurrent layer, found {layer}")
-    if keys.has(
-        "ple.image_token_id"
-    ):  # checked only: a picture's rows keep their ids in the stream, so they hash right
+    if keys.has("ple.image_token_id"):
         keys.integer("ple.image_token_id", least=0)
     n, heads = keys.integer("ple.ngram_size", least=2), keys.integer("ple.heads_per_ngram")
     count = (n - 1) * heads
