@@ -14,6 +14,8 @@ DRAFTINGS = [
     *(Drafting(depth, lookup=False, head=True, floor=0.0) for depth in (1, 3, 7)),
     Drafting(4, lookup=False, head=True, floor=0.05),
     Drafting(5, head=True, floor=0.0),
+    Drafting(7, measured=True, head=True, floor=0.0),
+    Drafting(7, measured=True, lookup=False, head=True),
 ]
 
 

@@ -164,7 +164,7 @@ class Model:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
         values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         max_tokens = values.pop("max_tokens", None)
-        drafting = Drafting(values.pop("drafts", 0), lookup=False, head=True)
+        drafting = Drafting(values.pop("drafts", 0), measured=True, lookup=False, head=True)
         network = replace(self.network, drafts=True) if drafting.depth else self.network
         tokens = generate(
             network,

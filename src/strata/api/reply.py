@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
     min_p: float | None
     seed: int | None
     max_tokens: int | None
-    drafts: int | None  # tokens guessed ahead with the draft head, 0 to 7; they change the speed, not the answer
+    drafts: int | None  # most tokens guessed ahead with the draft head, 0 to 7, as far as it pays; not the answer
 
 
 @dataclass(frozen=True, slots=True)

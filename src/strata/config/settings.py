@@ -39,7 +39,9 @@ class Settings:
     seed: int = _setting(Integer(), "Key of the random draws: one seed gives one answer.", default=0)
     max_tokens: int | None = _setting(Integer(1), "Most tokens of an answer.", unset="what the context leaves")
     drafts: int = _setting(
-        Integer(0, 7), "Tokens guessed ahead with the model's draft head; the answer stays the same.", default=0
+        Integer(0, 7),
+        "Most tokens guessed ahead with the model's draft head, as far as it pays; the answer stays the same.",
+        default=0,
     )
     thinking: bool = _setting(Switch(), "Let the model think before it answers.", default=True)
     effort: str | None = _setting(Text(), "How hard to think: low, medium or xhigh.", unset="the model's own default")

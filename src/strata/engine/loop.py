@@ -1,5 +1,6 @@
 """The loop: read the prompt, then window after window: guess, run, verify, commit."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -150,10 +151,12 @@ def _loop(
             return
         newest = [token.id for token in verdict.tokens]
         guesses = drafter.guess(state, newest, limit - chosen - 1)
+        began = time.perf_counter()
         window = network.window(state, [newest[-1], *guesses])
         logits = network.logits(window.residual).numpy()
         verdict = verify(logits, guesses, state.length + 1, sampling, banned, stop_ids)
         network.commit(state, window, verdict.rows)
+        drafter.learn(len(guesses), verdict.rows - 1, time.perf_counter() - began)
 
 
 def _read(

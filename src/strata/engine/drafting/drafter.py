@@ -1,10 +1,12 @@
 """Where guesses come from: the text seen so far, and the model's own draft head."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strata.engine.drafting.lookup import Lookup
+from strata.engine.drafting.measured import Measured
 from strata.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class Drafting:
 
     Attributes:
         depth: most tokens guessed for a window, 0 to 7; 0 guesses nothing.
+        measured: guess as many of them as measured time and acceptance say will pay, else always as many.
         lookup: guess what followed the last time the same tokens were seen; tried first.
         head: guess with the model's draft head, which the network must feed (`Network.drafts`).
         floor: the head's chain ends before a token it finds less probable than this.
@@ -29,6 +32,7 @@ class Drafting:
     """
 
     depth: int = 0
+    measured: bool = False
     lookup: bool = True
     head: bool = False
     floor: float = 0.3
@@ -49,6 +53,7 @@ class Drafter:
         self._options = options
         self._network = network
         self._lookup = Lookup(tokens) if options.depth and options.lookup else None
+        self._measured = Measured(options.depth) if options.depth and options.measured else None
 
     def guess(self, state: "State", tokens: Iterable[int], most: int) -> list[int]:
         """What may follow.
@@ -62,10 +67,20 @@ class Drafter:
         if self._lookup:
             self._lookup.extend(tokens)
         count = min(self._options.depth, most)
+        if self._measured:
+            count = self._measured.depth(count)
         if count < 1:
             return []
         found = self._lookup.guess(count) if self._lookup else []
         if not found and self._options.head:
+            began = time.perf_counter()
             steps = self._network.draft(state, tokens[-1], count, self._options.floor)
             found = [int(logits.argmax()) for logits in steps]
+            if self._measured:
+                self._measured.drafted(max(1, len(found)), time.perf_counter() - began)
         return found
+
+    def learn(self, guesses: int, accepted: int, seconds: float) -> None:
+        """What became of the last guesses: so many of them were right, and the window took this long."""
+        if self._measured:
+            self._measured.verified(guesses, accepted, seconds)
