@@ -25,12 +25,13 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
 from strata.experts import cpu, judge
 from strata.experts.kernels import floats, kernel
 from strata.formats import by_name
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
 RESULT = Path(__file__).parent / "results" / "experts_gemv.json"
 TYPES = (
     *("Q8_0", "Q6_K", "Q5_1", "Q5_K", "Q4_K", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4"),

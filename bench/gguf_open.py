@@ -90,6 +90,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--file", type=Path)
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--keep", choices=["yes", "no"], default="yes", help="write bench/results/gguf_open.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.file or Path(folder) / "vocabulary.gguf"
@@ -121,7 +122,7 @@ def main() -> int:
         print(f"{name:24s}{ends['best']:10.3f}{ends['worst']:10.3f}")
     print(f"{'open_python_mib':24s}{result['open_python_mib']:10.3f}")
     print(json.dumps(result))
-    if not arguments.file:
+    if not arguments.file and arguments.keep == "yes":
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return 0

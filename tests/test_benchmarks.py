@@ -1,0 +1,28 @@
+"""Every benchmark runs; how fast is not a test's business."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+SMALL = {
+    "drafts.py": ["--rounds", "1", "--tokens", "4"],
+    "experts_gemv.py": ["--megabytes", "1", "--repeats", "1", "--types", "Q8_0", "F32", "--keep", "no"],
+    "gguf_open.py": ["--runs", "1", "--keep", "no"],
+}
+
+
+def test_none_is_forgotten():
+    assert sorted(path.name for path in BENCH.glob("*.py")) == sorted(SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_it_runs_and_prints_a_table(name, tmp_path):
+    command = [sys.executable, str(BENCH / name), *SMALL[name]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) > 3
+    assert list(tmp_path.iterdir()) == []
