@@ -1,6 +1,11 @@
 """Settings shared by all tests."""
 
 import os
+import signal
 
 # Two test processes on two cores: one thread each, and the same sums whatever the machine's core count.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A run started in the background inherits an ignored SIGINT, and so would the commands whose Ctrl-C is tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

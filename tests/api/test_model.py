@@ -196,3 +196,16 @@ def test_drafts_of_the_model_in_the_box_change_nothing(drafts: int) -> None:
 def test_drafts_without_a_draft_head_or_out_of_range_are_refused() -> None:
     with pytest.raises(RequestError, match="from 0 to 7"):
         scripted_model("x").chat("Hi", drafts=8)
+
+
+def test_an_answer_goes_back_into_the_conversation() -> None:
+    model = scripted_model(CALL)
+    question = {"role": "user", "content": "Weather?"}
+    reply = model.chat([question], tools=[WEATHER])
+    message = reply.message()
+    assert message["reasoning_content"] == "I look."
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome", "days": 3}
+    model.chat([question, message, {"role": "tool", "content": "sun"}], tools=[WEATHER])
+    prompt = model.detokenize(model.network.prompt, special=True)  # type: ignore[attr-defined]
+    assert prompt.index("<parameter=city>\nRome") < prompt.index("<tool_response>\nsun")
+    assert "tool_calls" not in scripted_model("hi").chat("Hello", thinking=False).message()

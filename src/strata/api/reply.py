@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from strata.engine import FinishReason
 from strata.text import Content, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
@@ -76,6 +76,18 @@ class Reply:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
     usage: Usage
+
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of the conversation, for the next request; a call that was cut short is left out."""
+        calls = [
+            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in self.tool_calls
+            if call.complete
+        ]
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        return message | ({"tool_calls": calls} if calls else {})
 
 
 def gather(events: Iterable[Event]) -> Reply:
