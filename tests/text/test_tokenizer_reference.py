@@ -129,10 +129,18 @@ def test_round_trip(name: str) -> None:
     assert CROSSING.decode(CROSSING.encode(CORPUS[name])) == CORPUS[name]
 
 
+# Hypothesis also draws strings that stand in the code. Control-token text is told apart in test_tokenizer_special.
+def no_control(text: str) -> bool:
+    return "<|" not in text
+
+
+plain = (texts | mixed).filter(no_control)
+
+
 @settings(PATIENT, max_examples=300)
-@given(texts | mixed)
+@given(plain)
 def test_random_text_equals_the_reference_without_normaliser(text: str) -> None:
-    ids = OURS.encode(text)  # no control-token text in it: that is told apart in test_tokenizer_special
+    ids = OURS.encode(text)
     assert ids == reference(nfc=False).encode(text, add_special_tokens=False)
     assert OURS.decode(ids) == text
     theirs = reference(nfc=False, crossing=True).encode(text, add_special_tokens=False)
@@ -140,13 +148,13 @@ def test_random_text_equals_the_reference_without_normaliser(text: str) -> None:
 
 
 @settings(PATIENT, max_examples=200)
-@given(texts | mixed)
+@given(plain)
 def test_random_text_equals_the_reference_with_nfc(text: str) -> None:
     assert COMPOSING.encode(text) == reference().encode(text, add_special_tokens=False)
 
 
 @settings(PATIENT, max_examples=300)
-@given(mixed | st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=40))
+@given((mixed | st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=40)).filter(no_control))
 def test_random_text_equals_the_pattern_in_another_engine(text: str) -> None:
     # Without control characters (the engines disagree whether U+001C to U+001F are white space) and unassigned ones
     # (they know different versions of Unicode). A run over all code points found no other difference.
