@@ -11,7 +11,7 @@ from torch import Tensor
 from strata.model import weights
 
 WINDOW_ROWS = 8
-"""Most rows of a window. In passes up to this size every operation gives a row the bytes it has alone."""
+"""Most rows of a window. Every operation but `gdn_chunk` gives a row the bytes it has alone, in passes of any size."""
 
 
 class Angles(NamedTuple):
