@@ -1,0 +1,162 @@
+"""The delta rule's kernels against the torch formulas, in Triton's interpreter."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.ops.elementwise.reference import sigmoid, silu, softplus
+from strata.ops.gdn.project import convolve, unit
+from strata.ops.gdn.recurrent import recurrent
+from strata.ops.norm.reference import rms
+
+NK, NV, D, TAPS, LAYERS, SLOTS = 2, 4, 32, 4, 2, 3
+CHANNELS = (2 * NK + NV) * D
+EPS = 1e-6
+HEADS = {"NK": NK, "NV": NV, "D": D}
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    from strata.ops.gdn import triton
+
+    return triton
+
+
+class Case:
+    """A window of some conversations, with everything poisoned that has to be written."""
+
+    def __init__(self, rows: list[int], seed: int = 0) -> None:
+        random = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=random)
+
+        count = sum(rows)
+        self.rows = rows
+        self.tails = normal(SLOTS, LAYERS, TAPS - 1, CHANNELS)
+        self.states = normal(2, SLOTS, LAYERS, NV, D, D)
+        self.current = torch.tensor([1, 0, 1], dtype=torch.int32)
+        self.slots = torch.tensor([2, 0, 1][: len(rows)], dtype=torch.int32)
+        self.first = torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()], dtype=torch.int32)
+        self.taps, self.a, self.dt = normal(CHANNELS, TAPS), -normal(NV).exp(), normal(NV)
+        self.norm = normal(D)
+        self.u, self.z = normal(8, CHANNELS)[:count], normal(8, NV * D)[:count]
+        self.alpha, self.beta = normal(8, NV)[:count], normal(8, NV)[:count]
+        self.q = torch.full((count, NV * D), 99, dtype=torch.int8)
+        self.s = torch.full((count, NV * D // 32), torch.nan)
+        self.sums = torch.full((count, NV * D // 32), torch.nan)
+        self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
+        self.mixed = torch.full((count, CHANNELS), torch.nan)
+        self.decay, self.strength = torch.full((count, NV), torch.nan), torch.full((count, NV), torch.nan)
+
+    def run(self, kernels, layer: int) -> None:
+        kernels.prepare[(sum(self.rows), 2 * NK + NV)](
+            self.u, self.alpha, self.beta, self.tails, self.slots, self.first, self.owner, self.taps, self.a, self.dt,
+            self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
+        )  # fmt: skip
+        kernels.window[(NV, len(self.rows))](
+            self.mixed, self.decay, self.strength, self.z, self.states, self.current, self.slots, self.first,
+            self.norm, EPS, self.q, self.s, self.sums, layer, SLOTS=SLOTS, LAYERS=LAYERS, **HEADS,
+        )  # fmt: skip
+
+    def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gated outputs [rows, NV*D] and the state after them."""
+        begin, slot = int(self.first[conversation]), int(self.slots[conversation])
+        piece = slice(begin, begin + rows)
+        mixed = silu(convolve(torch.cat((self.tails[slot, layer], self.u[piece])), self.taps))
+        q, k, v = mixed.split((NK * D, NK * D, NV * D), -1)
+        o, state = recurrent(
+            unit(q.unflatten(-1, (NK, D))) * D**-0.5,
+            unit(k.unflatten(-1, (NK, D))),
+            v.unflatten(-1, (NV, D)),
+            sigmoid(self.beta[piece]),
+            self.a * softplus(self.alpha[piece] + self.dt),
+            self.states[self.current[slot], slot, layer],
+        )
+        z = self.z[piece].unflatten(-1, (NV, D))
+        return (rms(o, self.norm, EPS) * sigmoid(z)).flatten(1), state
+
+    def close(self, conversation: int, layer: int, rows: int, state: torch.Tensor) -> None:
+        """The state differs from the formula's by roundings only.
+
+        A row's state is a sum of products over D keys, twice; each sum of D terms in another order moves by at most
+        D * 2^-24 of the sum of magnitudes, which is below 20 here; rows add up.
+        """
+        _, expected = self.expected(conversation, layer, rows)
+        torch.testing.assert_close(state, expected, rtol=0, atol=rows * 2 * D * 2.0**-24 * 20)
+
+
+@pytest.mark.parametrize("rows", [[1], [4], [1, 2, 1], [3, 1, 2]])
+def test_windows_of_several_conversations(kernels, rows):
+    case, layer = Case(rows), 1
+    before = case.states.clone()
+    case.run(kernels, layer)
+    for i, count in enumerate(rows):
+        slot = int(case.slots[i])
+        committed = int(case.current[slot])
+        case.close(i, layer, count, case.states[1 - committed, slot, layer])
+        assert torch.equal(case.states[committed, slot], before[committed, slot])
+        expected, _ = case.expected(i, layer, count)
+        piece = slice(int(case.first[i]), int(case.first[i]) + count)
+        got = case.q[piece].float().unflatten(-1, (-1, 32)) * case.s[piece][..., None]
+        # Quantising moves a value by half a step, a step being the scale; roundings may tip it over to the next.
+        assert (got.flatten(1) - expected).abs().max() <= 0.51 * case.s[piece].max() + 1e-4
+        sums = case.q[piece].int().unflatten(-1, (-1, 32)).sum(-1) * case.s[piece]
+        assert torch.equal(sums, case.sums[piece])
+    untouched = [slot for slot in range(SLOTS) if slot not in case.slots.tolist()]
+    assert torch.equal(case.states[:, untouched], before[:, untouched])
+    assert torch.equal(case.states[:, :, 1 - layer], before[:, :, 1 - layer])
+
+
+def test_a_row_has_the_bytes_it_has_alone(kernels):
+    """Rows of one window, against windows of one row committed in between."""
+    whole, single = Case([4]), Case([4])
+    whole.run(kernels, 0)
+    accepted = torch.tensor([1], dtype=torch.int32)
+    for row in range(4):
+        one = Case([1])
+        for name in ("tails", "states", "current"):
+            setattr(one, name, getattr(single, name))
+        for name in ("u", "z", "alpha", "beta", "q", "s", "sums"):
+            setattr(one, name, getattr(single, name)[row : row + 1])
+        one.run(kernels, 0)
+        kernels.shift[(CHANNELS // 64, 1)](
+            one.u, one.tails, one.slots, one.first, accepted, 0, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=64
+        )
+        kernels.flip[(1,)](one.current, one.slots, accepted, CONVERSATIONS=1)
+    assert torch.equal(whole.q, single.q)
+    assert torch.equal(whole.s, single.s)
+    slot = int(whole.slots[0])
+    after = whole.states[1 - int(whole.current[slot]), slot, 0]
+    assert torch.equal(after, single.states[int(single.current[slot]), slot, 0])
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2, 3])
+def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accepted):
+    case, short = Case([3]), Case([max(accepted, 1)])
+    slot, layer = int(case.slots[0]), 1
+    committed = int(case.current[slot])
+    for name in ("u", "z", "alpha", "beta"):
+        setattr(short, name, getattr(case, name)[: max(accepted, 1)])
+    short.states, short.tails = case.states.clone(), case.tails.clone()
+    before = case.states.clone()
+    case.run(kernels, layer)
+    short.run(kernels, layer)
+    count = torch.tensor([accepted], dtype=torch.int32)
+    kernels.replay[(NV, 1)](
+        case.mixed, case.decay, case.strength, case.states, case.current, case.slots, case.first, count, layer,
+        SLOTS=SLOTS, LAYERS=LAYERS, **HEADS,
+    )  # fmt: skip
+    tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
+    kernels.shift[((CHANNELS + 127) // 128, 1)](
+        case.u, case.tails, case.slots, case.first, count, layer, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128
+    )
+    kernels.flip[(1,)](case.current, case.slots, count, CONVERSATIONS=1)
+    assert torch.equal(case.tails[slot, layer], tails)
+    now = case.states[int(case.current[slot]), slot, layer]
+    if accepted:
+        assert int(case.current[slot]) == 1 - committed
+        assert torch.equal(now, short.states[1 - committed, slot, layer])
+    else:
+        assert torch.equal(now, before[committed, slot, layer])
