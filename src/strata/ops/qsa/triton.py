@@ -1,0 +1,301 @@
+"""Sparse attention of a window on a GPU: prepare, score, choose, attend, merge.
+
+Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a conversation is row ``c % PAGE`` of page
+``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page.
+
+A row attends at most 2,051 cells whatever the context, so at 32K tokens a layer reads 4.2 MB of keys and values
+(bfloat16) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list of selected cells, and
+parts are merged in order: a row's bytes depend on its own list alone.
+"""
+
+import triton
+import triton.language as tl
+
+from strata.ops.device import quantise, sigmoid
+
+PAGE = tl.constexpr(64)
+
+
+@triton.jit
+def _rotated(x, other, lane, cos, sin, HALF: tl.constexpr):
+    """Rotary embedding of the first 2 HALF lanes; `other` holds each lane's partner."""
+    pair = lane % HALF
+    turned = lane < 2 * HALF
+    c = tl.load(cos + pair, mask=turned, other=1.0)
+    s = tl.load(sin + pair, mask=turned, other=0.0)
+    return tl.where(turned, x * c + tl.where(lane < HALF, -other, other) * s, x)
+
+
+@triton.jit
+def _head(source, norm, cos, sin, eps, W: tl.constexpr, HALF: tl.constexpr):
+    """Load a head, normalise and rotate it."""
+    lane = tl.arange(0, W)
+    partner = tl.where(lane < 2 * HALF, (lane + HALF) % (2 * HALF), lane)
+    x = tl.load(source + lane)
+    scale = 1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / W + eps)
+    y = x * scale * tl.load(norm + lane)
+    other = tl.load(source + partner) * scale * tl.load(norm + partner)
+    return _rotated(y, other, lane, cos, sin, HALF)
+
+
+@triton.jit
+def prepare(
+    qg, k, v, iq, ik, cos, sin, block_cos, block_sin, q_norm, k_norm, iq_norm, ik_norm, eps,
+    slots, first, owner, lengths, pages, page_count,
+    q_out, iq_out, keys, values, raw, blocks,
+    NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, IH: tl.constexpr, ID: tl.constexpr,
+    HALF: tl.constexpr, RATIO: tl.constexpr,
+):  # fmt: skip
+    """Norms and rotation of a window's heads; new cells into their pages. Grid: (T, NH + 2 NKV + IH + 1).
+
+    Args:
+        qg: float32 [T, NH, 2, HD], per head query then gate.
+        k, v: float32 [T, NKV, HD].
+        iq: float32 [T, IH, ID].
+        ik: float32 [T, ID].
+        cos, sin: float32 [T, HALF] of the rows' positions.
+        block_cos, block_sin: float32 [T, HALF], of the first token of the block the row completes, if it does.
+        q_norm, k_norm: float32 [HD]; iq_norm, ik_norm: float32 [ID].
+        eps: of the norms.
+        slots, lengths: int32 [conversations], place and committed cells of each.
+        first: int32 [conversations + 1]; owner: int32 [T].
+        pages: int32 [all slots, page_count].
+        q_out: float32 [T, NH, HD], out; iq_out: float32 [T, IH, ID], out.
+        keys, values: [all pages, PAGE, NKV, HD], bfloat16 or float32.
+        raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
+    """
+    row, head = tl.program_id(0), tl.program_id(1)
+    conversation = tl.load(owner + row)
+    begin = tl.load(first + conversation)
+    committed = tl.load(lengths + conversation)
+    cell = committed + row - begin
+    table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
+    page = tl.load(table + cell // PAGE).to(tl.int64)
+    here = page * PAGE + cell % PAGE
+    cos_row, sin_row = cos + row * HALF, sin + row * HALF
+    lane = tl.arange(0, HD)
+    if head < NH:
+        source = qg + (row * NH + head) * 2 * HD
+        tl.store(q_out + (row * NH + head) * HD + lane, _head(source, q_norm, cos_row, sin_row, eps, HD, HALF))
+    elif head < NH + NKV:
+        h = head - NH
+        x = _head(k + (row * NKV + h) * HD, k_norm, cos_row, sin_row, eps, HD, HALF)
+        tl.store(keys + (here * NKV + h) * HD + lane, x.to(keys.dtype.element_ty))
+    elif head < NH + 2 * NKV:
+        h = head - NH - NKV
+        x = tl.load(v + (row * NKV + h) * HD + lane)
+        tl.store(values + (here * NKV + h) * HD + lane, x.to(values.dtype.element_ty))
+    elif head < NH + 2 * NKV + IH:
+        h = head - NH - 2 * NKV
+        at = (row * IH + h) * ID
+        tl.store(iq_out + at + tl.arange(0, ID), _head(iq + at, iq_norm, cos_row, sin_row, eps, ID, HALF))
+    else:
+        part = tl.arange(0, ID)
+        tl.store(raw + here * ID + part, tl.load(ik + row * ID + part))
+        if (cell + 1) % RATIO == 0:
+            partner = tl.where(part < 2 * HALF, (part + HALF) % (2 * HALF), part)
+            mean = tl.zeros([ID], tl.float32)
+            mate = tl.zeros([ID], tl.float32)
+            for j in tl.static_range(RATIO):
+                at = cell + (j - (RATIO - 1))
+                inside = at >= committed  # rows of this window may not have reached their page yet
+                old = (tl.load(table + at // PAGE).to(tl.int64) * PAGE + at % PAGE) * ID
+                new = (begin + at - committed) * ID
+                mean += tl.where(
+                    inside,
+                    tl.load(ik + new + part, mask=inside & (part >= 0), other=0.0),
+                    tl.load(raw + old + part, mask=(at < committed) & (part >= 0), other=0.0),
+                )
+                mate += tl.where(
+                    inside,
+                    tl.load(ik + new + partner, mask=inside & (part >= 0), other=0.0),
+                    tl.load(raw + old + partner, mask=(at < committed) & (part >= 0), other=0.0),
+                )
+            mean, mate = mean / RATIO, mate / RATIO
+            scale = 1.0 / tl.sqrt_rn(tl.sum(mean * mean, 0) / ID + eps)
+            x = mean * scale * tl.load(ik_norm + part)
+            other = mate * scale * tl.load(ik_norm + partner)
+            x = _rotated(x, other, part, block_cos + row * HALF, block_sin + row * HALF, HALF)
+            tl.store(blocks + (here // RATIO) * ID + part, x)
+
+
+@triton.jit
+def score(
+    iq, blocks, slots, first, owner, lengths, pages, page_count, out, out_count,
+    IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Scores of the complete blocks of each row. Grid: (T, most blocks / BLOCK).
+
+    Nothing is scored where the budget holds everything.
+
+    Args:
+        iq: float32 [T, IH, ID].
+        blocks: float32 [all pages, PAGE/RATIO, ID].
+        slots, first, owner, lengths, pages: as for `prepare`.
+        out: float32 [T, out_count], out.
+        BUDGET: blocks a row selects.
+        BLOCK: blocks a program scores.
+    """
+    row = tl.program_id(0)
+    conversation = tl.load(owner + row)
+    complete = (tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1) // RATIO
+    begin = tl.program_id(1) * BLOCK
+    if (complete > BUDGET) & (begin < complete):
+        b = begin + tl.arange(0, BLOCK)
+        inside = b < complete
+        per_page: tl.constexpr = PAGE // RATIO
+        table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
+        page = tl.load(table + b // per_page, mask=inside, other=0).to(tl.int64)
+        part = tl.arange(0, ID)
+        at = (page * per_page + b % per_page) * ID
+        key = tl.load(blocks + at[:, None] + part[None, :], mask=inside[:, None], other=0.0)
+        total = tl.zeros([BLOCK], tl.float32)
+        for h in tl.static_range(IH):
+            query = tl.load(iq + (row * IH + h) * ID + part)
+            total += tl.maximum(tl.sum(key * query[None, :], 1), 0.0)
+        tl.store(out + row * out_count + b, total, mask=inside)
+
+
+@triton.jit
+def choose(
+    scores, score_count, first, owner, lengths, chosen, counts,
+    RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
+
+    A score is never negative, so its bits order like an integer: four counts of one byte each find the smallest
+    chosen score, and a running sum over the blocks writes the list.
+
+    Args:
+        scores: float32 [T, score_count].
+        first, owner, lengths: as for `prepare`.
+        chosen: int32 [T, BUDGET], out.
+        counts: int32 [T], out: how many of `chosen` count.
+        BLOCK: blocks looked at together.
+    """
+    row = tl.program_id(0)
+    conversation = tl.load(owner + row)
+    complete = (tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1) // RATIO
+    out = chosen + row * BUDGET
+    if complete <= BUDGET:
+        b = tl.arange(0, BUDGET)
+        tl.store(out + b, b, mask=b < complete)
+        tl.store(counts + row, complete)
+    else:
+        scores += row * score_count
+        lane = tl.arange(0, BLOCK)
+        bins = tl.arange(0, 256)
+        threshold = tl.full([], 0, tl.int32)
+        left = tl.full([], BUDGET, tl.int32)
+        for shift in tl.static_range(24, -8, -8):
+            found = tl.zeros([256], tl.int32)
+            for begin in range(0, complete, BLOCK):
+                inside = begin + lane < complete
+                key = tl.load(scores + begin + lane, mask=inside, other=0.0).to(tl.int32, bitcast=True)
+                # Above the byte in question all bits must be those already known.
+                same = (key >> shift) >> 8 == (threshold >> shift) >> 8
+                found += tl.histogram((key >> shift) & 255, 256, mask=inside & same)
+            from_top = tl.sum(found, 0) - tl.cumsum(found, 0) + found
+            byte = tl.max(tl.where(from_top >= left, bins, 0), 0)
+            left -= tl.sum(tl.where(bins > byte, found, 0), 0)
+            threshold = threshold | (byte << shift)
+        written = tl.full([], 0, tl.int32)
+        for begin in range(0, complete, BLOCK):
+            inside = begin + lane < complete
+            key = tl.load(scores + begin + lane, mask=inside, other=0.0).to(tl.int32, bitcast=True)
+            equal = inside & (key == threshold)
+            rank = tl.cumsum(equal.to(tl.int32), 0)
+            take = (inside & (key > threshold)) | (equal & (rank <= left))
+            place = written + tl.cumsum(take.to(tl.int32), 0) - 1
+            tl.store(out + place, begin + lane, mask=take)
+            written += tl.sum(take.to(tl.int32), 0)
+            left -= tl.minimum(left, tl.sum(equal.to(tl.int32), 0))
+        tl.store(counts + row, written)
+
+
+@triton.jit
+def attend(
+    q, keys, values, chosen, counts, slots, first, owner, lengths, pages, page_count, part, peak, weight,
+    NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr,
+    HEADS: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Softmax attention over one part of a row's selected cells. Grid: (T, NKV, PARTS).
+
+    Args:
+        q: float32 [T, NH, HD].
+        keys, values: [all pages, PAGE, NKV, HD].
+        chosen: int32 [T, BUDGET]; counts: int32 [T].
+        slots, first, owner, lengths, pages: as for `prepare`.
+        part: float32 [T, NH, PARTS, HD], out: weighted values, not yet divided.
+        peak, weight: float32 [T, NH, PARTS], out: largest logit, and sum of weights relative to it.
+        HEADS: power of two, at least NH / NKV; at least 16.
+        CELLS: of a part.
+    """
+    row, kv, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    conversation = tl.load(owner + row)
+    seen = tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1
+    selected = tl.load(counts + row) * RATIO
+    tail = seen % RATIO
+    group: tl.constexpr = NH // NKV
+    if piece * CELLS < selected + tail:
+        j = piece * CELLS + tl.arange(0, CELLS)
+        inside = j < selected + tail
+        block = tl.load(chosen + row * BUDGET + j // RATIO, mask=j < selected, other=0)
+        cell = tl.where(j < selected, block * RATIO + j % RATIO, seen - tail + j - selected)
+        table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
+        page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
+        lane = tl.arange(0, HD)
+        at = ((page * PAGE + cell % PAGE) * NKV + kv) * HD
+        head = tl.arange(0, HEADS)
+        known = head < group
+        query = tl.load(
+            q + (row * NH + kv * group + head)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0
+        )
+        key = tl.load(keys + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        logits = tl.dot(query, tl.trans(key), input_precision="ieee") * (HD**-0.5)
+        logits = tl.where(inside[None, :], logits, float("-inf"))
+        top = tl.max(logits, 1)
+        weights = tl.exp(logits - top[:, None])
+        value = tl.load(values + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        out = tl.dot(weights, value, input_precision="ieee")
+        to = (row * NH + kv * group + head) * PARTS + piece
+        tl.store(part + to[:, None] * HD + lane[None, :], out, mask=known[:, None])
+        tl.store(peak + to, top, mask=known)
+        tl.store(weight + to, tl.sum(weights, 1), mask=known)
+
+
+@triton.jit
+def merge(
+    part, peak, weight, qg, counts, first, owner, lengths, q, s, sums,
+    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Merge a row's parts in order, gate, and quantise for the output projection. Grid: (T, NH).
+
+    Args:
+        part, peak, weight: as `attend` leaves them.
+        qg: float32 [T, NH, 2, HD].
+        counts, first, owner, lengths: as for `attend`.
+        q: int8 [T, NH*HD], out; s, sums: float32 [T, NH*HD/32], out.
+    """
+    row, head = tl.program_id(0), tl.program_id(1)
+    conversation = tl.load(owner + row)
+    seen = tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1
+    pieces = (tl.load(counts + row) * RATIO + seen % RATIO + CELLS - 1) // CELLS
+    lane = tl.arange(0, HD)
+    at = (row * NH + head) * PARTS
+    top = tl.full([], float("-inf"), tl.float32)
+    for piece in range(pieces):
+        top = tl.maximum(top, tl.load(peak + at + piece))
+    total = tl.zeros([HD], tl.float32)
+    below = tl.full([], 0.0, tl.float32)
+    for piece in range(pieces):
+        scale = tl.exp(tl.load(peak + at + piece) - top)
+        total += scale * tl.load(part + (at + piece) * HD + lane)
+        below += scale * tl.load(weight + at + piece)
+    out = total / below * sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
+    codes, scales, sum_ = quantise(tl.reshape(out, (HD // 32, 32)))
+    to = (row * NH + head) * HD
+    tl.store(q + to + lane, tl.reshape(codes, (HD,)))
+    block = to // 32 + tl.arange(0, HD // 32)
+    tl.store(s + block, scales)
+    tl.store(sums + block, sum_)

@@ -1,0 +1,202 @@
+"""Sparse attention's kernels against the torch formulas, in Triton's interpreter."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.model.config import Rope
+from strata.ops.elementwise.reference import sigmoid
+from strata.ops.norm.reference import rms
+from strata.ops.qsa import select
+from strata.ops.qsa.attend import attend
+from strata.ops.rope.reference import cos_sin, rotate
+
+NH, NKV, HD, IH, ID, RATIO, BUDGET, EPS = 4, 2, 64, 2, 32, 4, 8, 1e-6
+HALF, PAGE, PAGES, CELLS = 8, 64, 12, 16
+PARTS = (BUDGET * RATIO + RATIO - 1 + CELLS - 1) // CELLS
+ROPE = Rope(dims=2 * HALF, theta=1e4, sections=(3, 3, 2), scale=1.0, original_context=256)
+LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    from strata.ops.qsa import triton
+
+    return triton
+
+
+class Case:
+    """Conversations with committed cells, and a window behind them."""
+
+    def __init__(self, committed: list[int], rows: list[int]) -> None:
+        random = torch.Generator().manual_seed(7)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=random)
+
+        self.committed, self.rows, count = committed, rows, sum(rows)
+        self.norms = [1 + 0.1 * normal(HD), 1 + 0.1 * normal(HD), 1 + 0.1 * normal(ID), 1 + 0.1 * normal(ID)]
+        longest = max(committed) + 8
+        # Everything a conversation has, by cell; the window's rows are the last of it.
+        self.k = [normal(longest, NKV, HD) for _ in committed]
+        self.v = [normal(longest, NKV, HD) for _ in committed]
+        self.ik = [normal(longest, ID) for _ in committed]
+        self.qg, self.iq = normal(count, NH, 2, HD), normal(count, IH, ID)
+        self.slots = torch.tensor([1, 0, 2][: len(rows)], dtype=torch.int32)
+        self.first = torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()], dtype=torch.int32)
+        self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
+        self.lengths = torch.tensor(committed, dtype=torch.int32)
+        order = torch.randperm(PAGES, generator=random).to(torch.int32)
+        self.pages = order.reshape(3, PAGES // 3)
+        self.keys, self.values = torch.full((2, PAGES, PAGE, NKV, HD), torch.nan)
+        self.raw = torch.full((PAGES, PAGE, ID), torch.nan)
+        self.blocks = torch.full((PAGES, PAGE // RATIO, ID), torch.nan)
+        for i, length in enumerate(committed):
+            for cell in range(length):
+                page = int(self.pages[self.slots[i], cell // PAGE])
+                self.keys[page, cell % PAGE] = self.rotated(self.k[i], 1, [cell])[0]
+                self.values[page, cell % PAGE] = self.v[i][cell]
+                self.raw[page, cell % PAGE] = self.ik[i][cell]
+            for block in range(length // RATIO):
+                page = int(self.pages[self.slots[i], block // (PAGE // RATIO)])
+                self.blocks[page, block % (PAGE // RATIO)] = self.block(i, block)
+
+    def rotated(self, x: torch.Tensor, which: int, cells: list[int]) -> torch.Tensor:
+        angles = cos_sin(torch.tensor(cells)[:, None].repeat(1, 3), ROPE)
+        return rotate(rms(x[cells], self.norms[which], EPS), *angles)
+
+    def block(self, conversation: int, block: int) -> torch.Tensor:
+        mean = self.ik[conversation][block * RATIO : (block + 1) * RATIO].mean(0)[None, None]
+        angles = cos_sin(torch.tensor([[block * RATIO] * 3]), ROPE)
+        return rotate(rms(mean, self.norms[3], EPS), *angles)[0, 0]
+
+    def cells(self) -> list[int]:
+        """The cell of every row."""
+        return [self.committed[i] + j for i, n in enumerate(self.rows) for j in range(n)]
+
+    def run(self, kernels) -> torch.Tensor:
+        """Attention's gated output, before quantising: [T, NH*HD]."""
+        cells, count = self.cells(), sum(self.rows)
+        take = [(i, self.committed[i] + j) for i, n in enumerate(self.rows) for j in range(n)]
+        k, v, ik = (torch.stack([x[i][c] for i, c in take]) for x in (self.k, self.v, self.ik))
+        cos, sin = cos_sin(torch.tensor(cells)[:, None].repeat(1, 3), ROPE)
+        starts = torch.tensor([c // RATIO * RATIO for c in cells])[:, None].repeat(1, 3)
+        block_cos, block_sin = cos_sin(starts, ROPE)
+        where = (self.slots, self.first, self.owner, self.lengths, self.pages, self.pages.shape[1])
+        self.q_out = torch.full((count, NH, HD), torch.nan)
+        self.iq_out = torch.full((count, IH, ID), torch.nan)
+        kernels.prepare[(count, NH + 2 * NKV + IH + 1)](
+            self.qg, k, v, self.iq, ik, cos, sin, block_cos, block_sin, *self.norms, EPS, *where,
+            self.q_out, self.iq_out, self.keys, self.values, self.raw, self.blocks,
+            NH=NH, NKV=NKV, HD=HD, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO,
+        )  # fmt: skip
+        most = 64
+        self.scores = torch.full((count, most), torch.nan)
+        kernels.score[(count, most // 16)](
+            self.iq_out, self.blocks, *where, self.scores, most, IH=IH, ID=ID, BLOCK=16, **LAYOUT
+        )
+        self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
+        self.counts = torch.full((count,), -1, dtype=torch.int32)
+        kernels.choose[(count,)](
+            self.scores, most, self.first, self.owner, self.lengths, self.chosen, self.counts, BLOCK=16, **LAYOUT
+        )
+        part = torch.full((count, NH, PARTS, HD), torch.nan)
+        peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
+        kernels.attend[(count, NKV, PARTS)](
+            self.q_out, self.keys, self.values, self.chosen, self.counts, *where, part, peak, weight,
+            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, **LAYOUT,
+        )  # fmt: skip
+        q = torch.full((count, NH * HD), 99, dtype=torch.int8)
+        s, sums = torch.full((2, count, NH * HD // 32), torch.nan)
+        kernels.merge[(count, NH)](
+            part, peak, weight, self.qg, self.counts, self.first, self.owner, self.lengths, q, s, sums,
+            NH=NH, HD=HD, RATIO=RATIO, CELLS=CELLS, PARTS=PARTS,
+        )  # fmt: skip
+        codes = q.unflatten(-1, (-1, 32))
+        assert torch.equal(codes.int().sum(-1) * s, sums)
+        self.step = s.repeat_interleave(32, 1)
+        return (codes * s[..., None]).flatten(1)
+
+
+CASES = [([0], [1]), ([2], [4]), ([31], [3]), ([37, 150], [2, 3]), ([63, 35, 90], [1, 4, 3])]
+
+
+@pytest.mark.parametrize(("committed", "rows"), CASES)
+def test_a_window_attends_what_the_formula_selects(kernels, committed, rows):
+    case = Case(committed, rows)
+    out = case.run(kernels)
+    cells = case.cells()
+    for row, cell in enumerate(cells):
+        i = int(case.owner[row])
+        seen = cell + 1
+        iq = rotate(rms(case.iq[row : row + 1], case.norms[2], EPS), *cos_sin(torch.tensor([[cell] * 3]), ROPE))
+        blocks = torch.stack([case.block(i, b) for b in range(seen // RATIO)]) if seen >= RATIO else torch.zeros(0, ID)
+        allowed = select.select(iq, blocks, cell, BUDGET, RATIO)
+        if seen // RATIO > BUDGET:
+            picked = [b for b in range(seen // RATIO) if allowed[0, b * RATIO]]
+            assert case.chosen[row, : case.counts[row]].tolist() == picked
+        angles = cos_sin(torch.tensor([[cell] * 3]), ROPE)
+        q = rotate(rms(case.qg[row : row + 1, :, 0], case.norms[0], EPS), *angles)
+        o = attend(q, case.rotated(case.k[i], 1, list(range(seen))), case.v[i][:seen], allowed)
+        expected = (o * sigmoid(case.qg[row : row + 1, :, 1])).flatten()
+        # Half a step of the output's quantisation; before it, sums of HD and of 35 terms with 2^-24 each.
+        assert ((out[row] - expected).abs() <= 0.5 * case.step[row] + 1e-5).all()
+
+
+def test_new_cells_and_completed_blocks_are_in_their_pages(kernels):
+    case = Case([37, 62], [4, 3])
+    before = case.blocks.clone()
+    case.run(kernels)
+    for i, (committed, rows) in enumerate(zip(case.committed, case.rows, strict=True)):
+        for cell in range(committed, committed + rows):
+            page = int(case.pages[case.slots[i], cell // PAGE])
+            torch.testing.assert_close(case.keys[page, cell % PAGE], case.rotated(case.k[i], 1, [cell])[0])
+            assert torch.equal(case.values[page, cell % PAGE], case.v[i][cell])
+            assert torch.equal(case.raw[page, cell % PAGE], case.ik[i][cell])
+        for block in range(committed // RATIO, (committed + rows) // RATIO):
+            page = int(case.pages[case.slots[i], block // (PAGE // RATIO)])
+            got = case.blocks[page, block % (PAGE // RATIO)]
+            torch.testing.assert_close(got, case.block(i, block))
+            before[page, block % (PAGE // RATIO)] = got
+    assert torch.equal(case.blocks.nan_to_num(9), before.nan_to_num(9)), "nothing else was written"
+
+
+def test_rows_do_not_depend_on_company(kernels):
+    """Three rows of one window, against the same rows one window each."""
+    whole, single = Case([37], [3]), Case([37], [3])
+    together = whole.run(kernels)
+    alone = []
+    for row in range(3):
+        one = Case([37 + row], [1])
+        for name in ("k", "v", "ik", "norms", "pages", "keys", "values", "raw", "blocks"):
+            setattr(one, name, getattr(single, name))
+        one.qg, one.iq = whole.qg[row : row + 1], whole.iq[row : row + 1]
+        alone.append(one.run(kernels))
+    assert torch.equal(together, torch.cat(alone))
+    for name in ("keys", "values", "raw", "blocks"):
+        assert torch.equal(getattr(whole, name).nan_to_num(9), getattr(single, name).nan_to_num(9))
+
+
+@pytest.mark.parametrize("kind", ["ties", "zeros", "random", "all equal but one"])
+def test_choosing_is_a_stable_sort(kernels, kind):
+    """Against a sort by falling score, then rising number."""
+    random = np.random.default_rng(3)
+    count = 57
+    scores = {
+        "ties": random.integers(0, 4, count).astype(np.float32),
+        "zeros": np.zeros(count, np.float32),
+        "random": np.abs(random.standard_normal(count).astype(np.float32)) * 1e-3,
+        "all equal but one": np.where(np.arange(count) == 50, 2, 1).astype(np.float32),
+    }[kind]
+    chosen, counts = torch.full((1, BUDGET), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    padded = torch.full((1, 64), torch.nan)
+    padded[0, :count] = torch.from_numpy(scores)
+    zero = torch.zeros(1, dtype=torch.int32)
+    kernels.choose[(1,)](
+        padded, 64, zero, zero, torch.tensor([count * RATIO - 1], dtype=torch.int32), chosen, counts, BLOCK=16, **LAYOUT
+    )
+    expected = sorted(sorted(range(count), key=lambda b: (-scores[b], b))[:BUDGET])
+    assert chosen[0].tolist() == expected
+    assert counts.tolist() == [BUDGET]
