@@ -10,7 +10,7 @@ from strata.ops.gdn.project import convolve, unit
 from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
 
-NK, NV, D, TAPS, LAYERS, SLOTS = 2, 4, 32, 4, 2, 3
+NK, NV, D, TAPS, LAYERS, SLOTS, PLACES = 2, 4, 32, 4, 2, 3, 6
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
@@ -35,8 +35,9 @@ class Case:
         count = sum(rows)
         self.rows = rows
         self.tails = normal(SLOTS, LAYERS, TAPS - 1, CHANNELS)
-        self.states = normal(2, SLOTS, LAYERS, NV, D, D)
-        self.current = torch.tensor([1, 0, 1], dtype=torch.int32)
+        self.states = normal(PLACES, LAYERS, NV, D, D)
+        self.places = torch.tensor([1, 5, 0], dtype=torch.int32)
+        self.spares = torch.tensor([4, 2, 3][: len(rows)], dtype=torch.int32)
         self.slots = torch.tensor([2, 0, 1][: len(rows)], dtype=torch.int32)
         self.first = torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()], dtype=torch.int32)
         self.taps, self.a, self.dt = normal(CHANNELS, TAPS), -normal(NV).exp(), normal(NV)
@@ -56,8 +57,8 @@ class Case:
             self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
         )  # fmt: skip
         kernels.window[(NV, len(self.rows))](
-            self.mixed, self.decay, self.strength, self.z, self.states, self.current, self.slots, self.first,
-            self.norm, EPS, self.q, self.s, self.sums, layer, SLOTS=SLOTS, LAYERS=LAYERS, **HEADS,
+            self.mixed, self.decay, self.strength, self.z, self.states, self.places, self.spares, self.slots,
+            self.first, self.norm, EPS, self.q, self.s, self.sums, layer, LAYERS=LAYERS, **HEADS,
         )  # fmt: skip
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,7 +73,7 @@ class Case:
             v.unflatten(-1, (NV, D)),
             sigmoid(self.beta[piece]),
             self.a * softplus(self.alpha[piece] + self.dt),
-            self.states[self.current[slot], slot, layer],
+            self.states[self.places[slot], layer],
         )
         z = self.z[piece].unflatten(-1, (NV, D))
         return (rms(o, self.norm, EPS) * sigmoid(z)).flatten(1), state
@@ -93,10 +94,7 @@ def test_windows_of_several_conversations(kernels, rows):
     before = case.states.clone()
     case.run(kernels, layer)
     for i, count in enumerate(rows):
-        slot = int(case.slots[i])
-        committed = int(case.current[slot])
-        case.close(i, layer, count, case.states[1 - committed, slot, layer])
-        assert torch.equal(case.states[committed, slot], before[committed, slot])
+        case.close(i, layer, count, case.states[case.spares[i], layer])
         expected, _ = case.expected(i, layer, count)
         piece = slice(int(case.first[i]), int(case.first[i]) + count)
         got = case.q[piece].float().unflatten(-1, (-1, 32)) * case.s[piece][..., None]
@@ -104,9 +102,9 @@ def test_windows_of_several_conversations(kernels, rows):
         assert (got.flatten(1) - expected).abs().max() <= 0.51 * case.s[piece].max() + 1e-4
         sums = case.q[piece].int().unflatten(-1, (-1, 32)).sum(-1) * case.s[piece]
         assert torch.equal(sums, case.sums[piece])
-    untouched = [slot for slot in range(SLOTS) if slot not in case.slots.tolist()]
-    assert torch.equal(case.states[:, untouched], before[:, untouched])
-    assert torch.equal(case.states[:, :, 1 - layer], before[:, :, 1 - layer])
+    untouched = [place for place in range(PLACES) if place not in case.spares.tolist()]
+    assert torch.equal(case.states[untouched], before[untouched])
+    assert torch.equal(case.states[:, 1 - layer], before[:, 1 - layer])
 
 
 def test_a_row_has_the_bytes_it_has_alone(kernels):
@@ -116,7 +114,7 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
     accepted = torch.tensor([1], dtype=torch.int32)
     for row in range(4):
         one = Case([1])
-        for name in ("tails", "states", "current"):
+        for name in ("tails", "states", "places", "spares"):
             setattr(one, name, getattr(single, name))
         for name in ("u", "z", "alpha", "beta", "q", "s", "sums"):
             setattr(one, name, getattr(single, name)[row : row + 1])
@@ -124,19 +122,18 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
         kernels.shift[(CHANNELS // 64, 1)](
             one.u, one.tails, one.slots, one.first, accepted, 0, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=64
         )
-        kernels.flip[(1,)](one.current, one.slots, accepted, CONVERSATIONS=1)
+        kernels.swap[(1,)](one.places, one.spares, one.slots, accepted, CONVERSATIONS=1)
     assert torch.equal(whole.q, single.q)
     assert torch.equal(whole.s, single.s)
-    slot = int(whole.slots[0])
-    after = whole.states[1 - int(whole.current[slot]), slot, 0]
-    assert torch.equal(after, single.states[int(single.current[slot]), slot, 0])
+    after = single.states[single.places[single.slots[0]], 0]
+    assert torch.equal(whole.states[whole.spares[0], 0], after)
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])
 def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accepted):
     case, short = Case([3]), Case([max(accepted, 1)])
     slot, layer = int(case.slots[0]), 1
-    committed = int(case.current[slot])
+    committed, spare = int(case.places[slot]), int(case.spares[0])
     for name in ("u", "z", "alpha", "beta"):
         setattr(short, name, getattr(case, name)[: max(accepted, 1)])
     short.states, short.tails = case.states.clone(), case.tails.clone()
@@ -145,18 +142,19 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
     kernels.replay[(NV, 1)](
-        case.mixed, case.decay, case.strength, case.states, case.current, case.slots, case.first, count, layer,
-        SLOTS=SLOTS, LAYERS=LAYERS, **HEADS,
+        case.mixed, case.decay, case.strength, case.states, case.places, case.spares, case.slots, case.first, count, layer,
+        LAYERS=LAYERS, **HEADS,
     )  # fmt: skip
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1)](
         case.u, case.tails, case.slots, case.first, count, layer, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128
     )
-    kernels.flip[(1,)](case.current, case.slots, count, CONVERSATIONS=1)
+    kernels.swap[(1,)](case.places, case.spares, case.slots, count, CONVERSATIONS=1)
     assert torch.equal(case.tails[slot, layer], tails)
-    now = case.states[int(case.current[slot]), slot, layer]
+    now = case.states[case.places[slot], layer]
     if accepted:
-        assert int(case.current[slot]) == 1 - committed
-        assert torch.equal(now, short.states[1 - committed, slot, layer])
+        assert (int(case.places[slot]), int(case.spares[0])) == (spare, committed)
+        assert torch.equal(now, short.states[spare, layer])
     else:
-        assert torch.equal(now, before[committed, slot, layer])
+        assert (int(case.places[slot]), int(case.spares[0])) == (committed, spare)
+        assert torch.equal(now, before[committed, layer])

@@ -106,7 +106,7 @@ class Case:
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](
             self.q_out, self.keys, self.values, self.chosen, self.counts, *where, part, peak, weight,
-            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, **LAYOUT,
+            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, SPLIT=False, **LAYOUT,
         )  # fmt: skip
         q = torch.full((count, NH * HD), 99, dtype=torch.int8)
         s, sums = torch.full((2, count, NH * HD // 32), torch.nan)

@@ -4,8 +4,8 @@ One program holds one value head's whole state, 128 x 128 float32, in registers 
 it once, runs the window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are
 226 MB (36 layers, read and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
 
-A window does not touch the committed state: it leaves the state after its last row in the other of two buffers.
-Committing all rows then only changes which buffer counts; committing fewer replays them (`replay`).
+A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all rows
+then only exchanges two numbers of places; committing fewer replays them into the spare place first (`replay`).
 A row's arithmetic does not depend on how many rows follow it, so any n rows leave what n single windows leave.
 """
 
@@ -79,8 +79,8 @@ def _step(state, mixed, decay, strength, row, head, NK: tl.constexpr, NV: tl.con
 
 @triton.jit
 def window(
-    mixed, decay, strength, z, states, current, slots, first, norm, eps, q, s, sums,
-    layer, SLOTS: tl.constexpr, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
+    mixed, decay, strength, z, states, places, spares, slots, first, norm, eps, q, s, sums,
+    layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Outputs of every row, normalised, gated and quantised for the output projection.
 
@@ -89,8 +89,9 @@ def window(
     Args:
         mixed, decay, strength: as `prepare` leaves them.
         z: float32 [T, NV*D], gate.
-        states: float32 [2, SLOTS, LAYERS, NV, D, D], indexed [.., key, value].
-        current: int32 [SLOTS], which of the two buffers is committed.
+        states: float32 [all places, LAYERS, NV, D, D], indexed [.., key, value].
+        places: int32 [all slots], where each slot's committed state is.
+        spares: int32 [conversations], where the states after the window go.
         slots, first: as for `prepare`.
         norm: float32 [D].
         eps: of the norm.
@@ -103,10 +104,9 @@ def window(
     each: tl.constexpr = NV * D * D
     lane = tl.arange(0, D)
     cell = head * D * D + lane[:, None] * D + lane[None, :]
-    slot = tl.load(slots + conversation).to(tl.int64)
-    buffer = tl.load(current + slot).to(tl.int64)
-    here = states + ((buffer * SLOTS + slot) * LAYERS + layer) * each
-    there = states + (((1 - buffer) * SLOTS + slot) * LAYERS + layer) * each
+    place = tl.load(places + tl.load(slots + conversation)).to(tl.int64)
+    here = states + (place * LAYERS + layer) * each
+    there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
     state = tl.load(here + cell)
     for row in range(tl.load(first + conversation), tl.load(first + conversation + 1)):
         state = _step(state, mixed, decay, strength, row, head, NK, NV, D)
@@ -125,8 +125,8 @@ def window(
 
 @triton.jit
 def replay(
-    mixed, decay, strength, states, current, slots, first, accepted,
-    layer, SLOTS: tl.constexpr, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
+    mixed, decay, strength, states, places, spares, slots, first, accepted,
+    layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Leave the state after the accepted rows where the window left that after all of them.
 
@@ -139,10 +139,9 @@ def replay(
         each: tl.constexpr = NV * D * D
         lane = tl.arange(0, D)
         cell = head * D * D + lane[:, None] * D + lane[None, :]
-        slot = tl.load(slots + conversation).to(tl.int64)
-        buffer = tl.load(current + slot).to(tl.int64)
-        here = states + ((buffer * SLOTS + slot) * LAYERS + layer) * each
-        there = states + (((1 - buffer) * SLOTS + slot) * LAYERS + layer) * each
+        place = tl.load(places + tl.load(slots + conversation)).to(tl.int64)
+        here = states + (place * LAYERS + layer) * each
+        there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
         state = tl.load(here + cell)
         for row in range(begin, begin + rows):
             state = _step(state, mixed, decay, strength, row, head, NK, NV, D)
@@ -170,9 +169,11 @@ def shift(
 
 
 @triton.jit
-def flip(current, slots, accepted, CONVERSATIONS: tl.constexpr):
-    """The other buffer counts from now on, where any row was accepted. One program, after all layers' replays."""
+def swap(places, spares, slots, accepted, CONVERSATIONS: tl.constexpr):
+    """Where any row was accepted the spare place counts from now on. One program, after all layers' replays."""
     for conversation in tl.static_range(CONVERSATIONS):
         if tl.load(accepted + conversation) > 0:
-            at = current + tl.load(slots + conversation)
-            tl.store(at, 1 - tl.load(at))
+            at = places + tl.load(slots + conversation)
+            before = tl.load(at)
+            tl.store(at, tl.load(spares + conversation))
+            tl.store(spares + conversation, before)
