@@ -1,0 +1,81 @@
+"""From planes to the bytes of weights: one function for every block type, and what all of them share.
+
+A decoder gives the eight words of each block of a tile as two tuples of four, and a tuple of scales that depends on the type's
+form (docs/numerics.md). Words may be a power of two too large; `contribution` takes that out of the sums, exactly.
+"""
+
+import triton
+import triton.language as tl
+
+from strata.ops.matvec.decoders.grids import iq1_m, iq2_s, iq2_xs, iq3_s, iq3_xxs
+from strata.ops.matvec.decoders.levels import iq4_nl, iq4_xs, mxfp4, nvfp4
+from strata.ops.matvec.decoders.minimum import q4_1, q4_k, q5_1, q5_k
+from strata.ops.matvec.decoders.q2_0 import q2_0
+from strata.ops.matvec.decoders.q6_k import q6_k
+from strata.ops.matvec.decoders.q8_0 import q8_0
+from strata.ops.matvec.instructions import dot_16
+
+MINIMUM = tl.constexpr(("Q4_1", "Q5_1", "Q4_K", "Q5_K"))
+STEPS = tl.constexpr(("Q6_K", "IQ2_XS", "IQ2_S", "IQ1_M"))
+HALVES = tl.constexpr(("NVFP4",))
+SIXTEENFOLD = tl.constexpr(("Q4_1", "Q4_K"))  # bytes up to 240, so unsigned
+
+
+@triton.jit
+def decode(KIND: tl.constexpr, w, table, row, block, mask, N, B):
+    """The blocks ``block`` of the rows ``row`` of a matrix ``[N, 32 B]`` at ``w``: words 0-3, words 4-7, scales."""
+    if KIND == "Q8_0":
+        found = q8_0(w, row, block, mask, N, B)
+    elif KIND == "Q2_0":
+        found = q2_0(w, row, block, mask, N, B, 1)
+    elif KIND == "Q2_0_128":
+        found = q2_0(w, row, block, mask, N, B, 2)
+    elif KIND == "IQ4_NL":
+        found = iq4_nl(w, row, block, mask, N, B)
+    elif KIND == "IQ4_XS":
+        found = iq4_xs(w, row, block, mask, N, B)
+    elif KIND == "MXFP4":
+        found = mxfp4(w, row, block, mask, N, B)
+    elif KIND == "NVFP4":
+        found = nvfp4(w, row, block, mask, N, B)
+    elif KIND == "Q4_1":
+        found = q4_1(w, row, block, mask, N, B)
+    elif KIND == "Q5_1":
+        found = q5_1(w, row, block, mask, N, B)
+    elif KIND == "Q4_K":
+        found = q4_k(w, row, block, mask, N, B)
+    elif KIND == "Q5_K":
+        found = q5_k(w, row, block, mask, N, B)
+    elif KIND == "Q6_K":
+        found = q6_k(w, row, block, mask, N, B)
+    elif KIND == "IQ3_XXS":
+        found = iq3_xxs(w, table, row, block, mask, N, B)
+    elif KIND == "IQ3_S":
+        found = iq3_s(w, table, row, block, mask, N, B)
+    elif KIND == "IQ2_XS":
+        found = iq2_xs(w, table, row, block, mask, N, B)
+    elif KIND == "IQ2_S":
+        found = iq2_s(w, table, row, block, mask, N, B)
+    else:
+        tl.static_assert(KIND == "IQ1_M", "no such type")
+        found = iq1_m(w, table, row, block, mask, N, B)
+    return found
+
+
+@triton.jit
+def contribution(KIND: tl.constexpr, low, high, scales, x_low, x_high, s, z):
+    """What the tile's blocks add to their rows, P of docs/numerics.md: float32."""
+    first, second = dot_16(low, x_low, False), dot_16(high, x_high, KIND in SIXTEENFOLD)
+    if KIND == "Q6_K":
+        first, second = first >> 2, second >> 2
+    if KIND in SIXTEENFOLD:
+        second = second >> 4
+    if KIND in HALVES:
+        p = (scales[0] * s) * first.to(tl.float32) + (scales[1] * s) * second.to(tl.float32)
+    elif KIND in STEPS:
+        p = (scales[0] * s) * (first * scales[1] + second * scales[2]).to(tl.float32)
+    elif KIND in MINIMUM:
+        p = (scales[0] * s) * (first + second).to(tl.float32) + scales[1] * z
+    else:
+        p = (scales[0] * s) * (first + second).to(tl.float32)
+    return p

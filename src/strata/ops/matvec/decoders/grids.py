@@ -1,0 +1,155 @@
+"""Codewords of a grid: IQ3_XXS, IQ3_S, IQ2_XS, IQ2_S, IQ1_M.
+
+The grid lies in device memory as selectors (`strata.ops.matvec.tables.codewords`). A gather from it is the one expensive step:
+32 threads read anywhere in it. Signs cost no arithmetic: they choose between the table and its negation.
+"""
+
+import triton
+import triton.language as tl
+
+from strata.ops.matvec.decoders.memory import as_halves, as_shorts, as_words, load, load_2, nibble_of, odd, padded
+from strata.ops.matvec.instructions import look_up_8, look_up_signed
+from strata.ops.matvec.tables import IQ1, IQ2, IQ3_S, IQ3_XXS
+
+
+@triton.jit
+def _select(signs):
+    return (signs & 0x4444) | 0x3210
+
+
+@triton.jit
+def _entry(table, index, at: tl.constexpr):
+    """Codeword number: byte ``at`` of ``index``."""
+    return tl.load(table + ((index >> (8 * at)) & 255)).to(tl.int32)
+
+
+@triton.jit
+def _entry_9(table, index, high, at: tl.constexpr, bit: tl.constexpr):
+    """Codeword number: byte ``at`` of ``index``, above it bit ``bit`` of ``high``."""
+    return tl.load(table + (((index >> (8 * at)) & 255) | ((high << (8 - bit)) & 256))).to(tl.int32)
+
+
+@triton.jit
+def iq3_xxs(w, table, row, block, mask, N, B):
+    """Words 0-3, words 4-7, (W); W = d / 4 * (2 s + 1)."""
+    at = row * B + block
+    i, j = load_2(as_words(w) + at * 2, mask)
+    sign_plane = w + padded(N * B * 8)
+    s = load(as_words(sign_plane) + at, mask)
+    low = (
+        look_up_signed(_entry(table, i, 0), _select(s << 2), IQ3_XXS),
+        look_up_signed(_entry(table, i, 1), _select(s << 1), IQ3_XXS),
+        look_up_signed(_entry(table, i, 2), _select(s), IQ3_XXS),
+        look_up_signed(_entry(table, i, 3), _select(s >> 1), IQ3_XXS),
+    )
+    high = (
+        look_up_signed(_entry(table, j, 0), _select(s >> 14), IQ3_XXS),
+        look_up_signed(_entry(table, j, 1), _select(s >> 15), IQ3_XXS),
+        look_up_signed(_entry(table, j, 2), _select(s >> 16), IQ3_XXS),
+        look_up_signed(_entry(table, j, 3), _select(s >> 17), IQ3_XXS),
+    )
+    scales = sign_plane + padded(N * B * 4)
+    d = load(as_halves(scales + padded(N * B // 2)) + (at >> 3), mask).to(tl.float32)
+    return low, high, (d * 0.25 * odd(nibble_of(scales, at, mask)).to(tl.float32),)
+
+
+@triton.jit
+def iq3_s(w, table, row, block, mask, N, B):
+    """Words 0-3, words 4-7, (W); W = d * (2 s + 1)."""
+    at = row * B + block
+    i, j = load_2(as_words(w) + at * 2, mask)
+    sign_plane = w + padded(N * B * 8)
+    s = load(as_words(sign_plane) + at, mask)
+    high_plane = sign_plane + padded(N * B * 4)
+    h = load(high_plane + at, mask).to(tl.int32)
+    low = (
+        look_up_signed(_entry_9(table, i, h, 0, 0), _select(s << 2), IQ3_S),
+        look_up_signed(_entry_9(table, i, h, 1, 1), _select(s << 1), IQ3_S),
+        look_up_signed(_entry_9(table, i, h, 2, 2), _select(s), IQ3_S),
+        look_up_signed(_entry_9(table, i, h, 3, 3), _select(s >> 1), IQ3_S),
+    )
+    high = (
+        look_up_signed(_entry_9(table, j, h, 0, 4), _select(s >> 14), IQ3_S),
+        look_up_signed(_entry_9(table, j, h, 1, 5), _select(s >> 15), IQ3_S),
+        look_up_signed(_entry_9(table, j, h, 2, 6), _select(s >> 16), IQ3_S),
+        look_up_signed(_entry_9(table, j, h, 3, 7), _select(s >> 17), IQ3_S),
+    )
+    scales = high_plane + padded(N * B)
+    d = load(as_halves(scales + padded(N * B // 2)) + (at >> 3), mask).to(tl.float32)
+    return low, high, (d * odd(nibble_of(scales, at, mask)).to(tl.float32),)
+
+
+@triton.jit
+def _eight(table, index, first, second):
+    """A codeword of eight weights under two sets of signs: two words."""
+    entry = tl.load(table + index).to(tl.int32)
+    return (
+        look_up_signed(entry & 0x3333, _select(first), IQ2),
+        look_up_signed((entry >> 2) & 0x3333, _select(second), IQ2),
+    )
+
+
+@triton.jit
+def _iq2(table, i, h, s, BITS: tl.constexpr):
+    """Four codewords: low bytes ``i``, their ``BITS`` upper bits in ``h``, signs ``s``."""
+    top: tl.constexpr = ((1 << BITS) - 1) << 8
+    a, b = _eight(table, (i & 255) | ((h << 8) & top), s << 2, s << 1)
+    c, d = _eight(table, ((i >> 8) & 255) | ((h << (8 - BITS)) & top), s, s >> 1)
+    e, f = _eight(table, ((i >> 16) & 255) | ((h << (8 - 2 * BITS)) & top), s >> 14, s >> 15)
+    g, k = _eight(table, ((i >> 24) & 255) | ((h << (8 - 3 * BITS)) & top), s >> 16, s >> 17)
+    return (a, b, c, d), (e, f, g, k)
+
+
+@triton.jit
+def _iq2_scales(scales, at, mask, N, B):
+    """W = d / 8, and the two steps 2 s + 1."""
+    pair = load(scales + at, mask).to(tl.int32)
+    d = load(as_halves(scales + padded(N * B)) + (at >> 3), mask).to(tl.float32)
+    return d * 0.125, odd(pair & 15), odd(pair >> 4)
+
+
+@triton.jit
+def iq2_xs(w, table, row, block, mask, N, B):
+    """Words 0-3, words 4-7, (W, steps of the halves)."""
+    at = row * B + block
+    sign_plane = w + padded(N * B * 4)
+    high_plane = sign_plane + padded(N * B * 4)
+    h = nibble_of(high_plane, at, mask)
+    low, high = _iq2(table, load(as_words(w) + at, mask), h, load(as_words(sign_plane) + at, mask), 1)
+    return low, high, _iq2_scales(high_plane + padded(N * B // 2), at, mask, N, B)
+
+
+@triton.jit
+def iq2_s(w, table, row, block, mask, N, B):
+    """Words 0-3, words 4-7, (W, steps of the halves)."""
+    at = row * B + block
+    sign_plane = w + padded(N * B * 4)
+    high_plane = sign_plane + padded(N * B * 4)
+    h = load(high_plane + at, mask).to(tl.int32)
+    low, high = _iq2(table, load(as_words(w) + at, mask), h, load(as_words(sign_plane) + at, mask), 2)
+    return low, high, _iq2_scales(high_plane + padded(N * B), at, mask, N, B)
+
+
+@triton.jit
+def _moved(table, i, n):
+    """A codeword of eight, moved up or down by bit 3 of the nibble ``n``: eight times that, as two words."""
+    entry = tl.load(table + ((i & 255) | ((n & 7) << 8))).to(tl.int32)
+    down = ((n >> 3) & 1) * 0x4444
+    return look_up_8((entry & 0x3333) | down, IQ1), look_up_8(((entry >> 2) & 0x3333) | down, IQ1)
+
+
+@triton.jit
+def iq1_m(w, table, row, block, mask, N, B):
+    """Words 0-3, words 4-7, (W, steps of the halves); W = d / 8."""
+    at = row * B + block
+    i = load(as_words(w) + at, mask)
+    nibbles = w + padded(N * B * 4)
+    n = load(as_shorts(nibbles) + at, mask).to(tl.int32)
+    a, b = _moved(table, i, n)
+    c, d = _moved(table, i >> 8, n >> 4)
+    e, f = _moved(table, i >> 16, n >> 8)
+    g, k = _moved(table, i >> 24, n >> 12)
+    scales = nibbles + padded(N * B * 2)
+    pair = load(scales + at, mask).to(tl.int32)
+    unit = load(as_halves(scales + padded(N * B)) + (at >> 3), mask).to(tl.float32)
+    return (a, b, c, d), (e, f, g, k), (unit * 0.125, odd(pair & 7), odd(pair >> 3))

@@ -1,0 +1,44 @@
+"""The kernel of a quantised matrix times 1 to 8 rows of activations; see `strata.ops.matvec.triton`."""
+
+import triton
+import triton.language as tl
+
+from strata.ops.matvec.order import row_sums
+
+
+@triton.jit(do_not_specialize=["N", "B"])
+def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
+                   H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr,
+                   SCALED: tl.constexpr):  # fmt: skip
+    """``out[t, n] = row n of w times row t of x``: a program takes RR * H rows of w and all T rows of x."""
+    first = tl.program_id(0) * (RR * H)
+    x_rows = ()
+    for t in tl.static_range(T):
+        x_rows = x_rows + (t,)
+    sums = row_sums((KIND,), T, RR, H, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
+    for t in tl.static_range(T):
+        for r in tl.static_range(RR):
+            y = sums[t * RR + r]
+            if SCALED:
+                y = y * tl.load(scale)
+            row = first + r * H + tl.arange(0, H)
+            tl.store(out + t * N + row, y, mask=row < N)
+
+
+@triton.jit
+def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr):
+    """One row's ``BLOCKS`` blocks of 32 to int8 codes, scales, and scales times the codes' sum."""
+    row = tl.program_id(1).to(tl.int64)
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
+    inside = block < B
+    at = (row * B + block)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    values = tl.load(x + at, mask=inside[:, None], other=0.0)
+    peak = tl.max(tl.abs(values), 1)
+    tiny = peak < 7.888609052210118e-31  # 2^-100: above it 127 / peak is finite
+    safe = tl.where(tiny, 1.0, peak)
+    scale = tl.where(tiny, 0.0, tl.math.div_rn(safe, tl.full((BLOCKS,), 127.0, tl.float32)))
+    inverse = tl.where(tiny, 0.0, tl.math.div_rn(tl.full((BLOCKS,), 127.0, tl.float32), safe))
+    codes = ((values * inverse[:, None] + 12582912.0) - 12582912.0).to(tl.int32)  # rint, ties to even
+    tl.store(q + at, codes.to(tl.int8), mask=inside[:, None])
+    tl.store(s + row * B + block, scale, mask=inside)
+    tl.store(z + row * B + block, scale * tl.sum(codes, 1).to(tl.float32), mask=inside)
