@@ -1,0 +1,1 @@
+"""Rows of a quantised table: token embeddings, and the n-gram table."""

@@ -1,0 +1,30 @@
+"""Rows of tables, against the dequantisers."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.formats import by_name, dequantise
+from strata.ops.planes import LAYOUTS, pack
+from support.blocks import random_blocks
+
+ROWS, WIDTH = 5, 512
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS))
+def test_rows_are_those_of_the_dequantiser(name):
+    from strata.ops.matvec.tables import codewords
+    from strata.ops.rows import triton
+
+    kind = by_name(name)
+    rng = np.random.default_rng(3)
+    raw = random_blocks(kind, (ROWS, WIDTH), rng)
+    ids = torch.tensor([4, 0, 4], dtype=torch.int64)
+    out = torch.full((3, WIDTH), torch.nan)
+    planes = pack(name, torch.from_numpy(raw), WIDTH)
+    blocks = WIDTH // 32
+    triton.gather[(3, 2)](planes, codewords(name, torch.device("cpu")), ids, out, ROWS, blocks, KIND=name, BLOCKS=8)
+    expected = dequantise(kind, raw)[ids.numpy()]
+    assert np.array_equal(out.numpy(), expected)
