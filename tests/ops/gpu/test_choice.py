@@ -1,4 +1,4 @@
-"""Greedy choice, acceptance and routing kernels against the engine's own choice and float64, in Triton's interpreter."""
+"""Greedy choice, acceptance and routing kernels against the engine's own choice and float64."""
 
 import pytest
 import torch
@@ -7,12 +7,13 @@ pytest.importorskip("triton")
 
 from strata.engine.choice import choose
 from strata.engine.sampling import Sampling
+from support.launch import Kernels
 
 BLOCK = 256
 
 
 def _best(logits: torch.Tensor, banned: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    from strata.ops.choice import triton
+    triton = Kernels("strata.ops.choice.triton")
 
     rows, vocabulary = logits.shape
     parts = -(-vocabulary // BLOCK)
@@ -62,7 +63,7 @@ def test_a_row_that_is_no_distribution_is_marked(value):
     ],
 )
 def test_acceptance(chosen, fed, bad, stops, expected):
-    from strata.ops.choice import triton
+    triton = Kernels("strata.ops.choice.triton")
 
     def ints(values):
         return torch.tensor(values, dtype=torch.int32)
@@ -80,7 +81,7 @@ def test_acceptance(chosen, fed, bad, stops, expected):
 @pytest.mark.parametrize("kind", ["random", "ties", "all equal", "minus infinity"])
 def test_routing(kind):
     """Against a stable sort in float64 (case P07)."""
-    from strata.ops.moe import triton
+    triton = Kernels("strata.ops.moe.triton")
 
     logits = torch.randn(4, 512, generator=torch.Generator().manual_seed(4)) * 2
     if kind == "ties":

@@ -1,4 +1,4 @@
-"""The delta rule's kernels against the torch formulas, in Triton's interpreter."""
+"""The delta rule's kernels against the torch formulas."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from strata.ops.elementwise.reference import sigmoid, silu, softplus
 from strata.ops.gdn.project import convolve, unit
 from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
+from support.launch import Kernels
 
 NK, NV, D, TAPS, LAYERS, SLOTS, PLACES = 2, 4, 32, 4, 2, 3, 6
 CHANNELS = (2 * NK + NV) * D
@@ -18,9 +19,7 @@ HEADS = {"NK": NK, "NV": NV, "D": D}
 
 @pytest.fixture(scope="module")
 def kernels():
-    from strata.ops.gdn import triton
-
-    return triton
+    return Kernels("strata.ops.gdn.triton")
 
 
 class Case:

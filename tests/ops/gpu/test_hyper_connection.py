@@ -1,4 +1,4 @@
-"""The residual streams' kernels against the torch formulas, in Triton's interpreter."""
+"""The residual streams' kernels against the torch formulas."""
 
 import numpy as np
 import pytest
@@ -9,15 +9,14 @@ pytest.importorskip("triton")
 from strata.experts.judge import quantise_rows
 from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.norm.reference import rms_grouped
+from support.launch import Kernels
 
 H, S, BLOCK, EPS = 96, 4, 128, 1e-6
 
 
 @pytest.fixture(scope="module")
 def kernels():
-    from strata.ops.hyper_connection import triton
-
-    return triton
+    return Kernels("strata.ops.hyper_connection.triton")
 
 
 def _normal(*shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The n-gram embedding's kernels against the formulas, in Triton's interpreter."""
+"""The n-gram embedding's kernels against the formulas."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.gdn.project import convolve
 from strata.ops.ngram.hash import row_numbers
 from strata.ops.norm.reference import rms_grouped
+from support.launch import Kernels
 
 H, S, TAPS, N, EPS = 48, 4, 4, 3, 1e-6
 WIDTH, LONG = S * H, (TAPS - 1) * N
@@ -25,9 +26,7 @@ REAL = Ple(
 
 @pytest.fixture(scope="module")
 def kernels():
-    from strata.ops.ngram import triton
-
-    return triton
+    return Kernels("strata.ops.ngram.triton")
 
 
 def _long(values):

@@ -1,4 +1,4 @@
-"""Sparse attention's kernels against the torch formulas, in Triton's interpreter."""
+"""Sparse attention's kernels against the torch formulas."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from strata.ops.norm.reference import rms
 from strata.ops.qsa import select
 from strata.ops.qsa.attend import attend
 from strata.ops.rope.reference import cos_sin, rotate
+from support.launch import Kernels
 
 NH, NKV, HD, IH, ID, RATIO, BUDGET, EPS = 4, 2, 64, 2, 32, 4, 8, 1e-6
 HALF, PAGE, PAGES, CELLS = 8, 64, 12, 16
@@ -22,9 +23,7 @@ LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
 
 @pytest.fixture(scope="module")
 def kernels():
-    from strata.ops.qsa import triton
-
-    return triton
+    return Kernels("strata.ops.qsa.triton")
 
 
 class Case:

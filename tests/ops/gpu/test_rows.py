@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 from strata.formats import by_name, dequantise
 from strata.ops.planes import LAYOUTS, pack
 from support.blocks import random_blocks
+from support.launch import Kernels
 
 ROWS, WIDTH = 5, 512
 
@@ -16,7 +17,7 @@ ROWS, WIDTH = 5, 512
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_rows_are_those_of_the_dequantiser(name):
     from strata.ops.matvec.tables import codewords
-    from strata.ops.rows import triton
+    triton = Kernels("strata.ops.rows.triton")
 
     kind = by_name(name)
     rng = np.random.default_rng(3)
