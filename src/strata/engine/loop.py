@@ -152,7 +152,7 @@ def _loop(
         newest = [token.id for token in verdict.tokens]
         guesses = drafter.guess(state, newest, limit - chosen - 1)
         began = time.perf_counter()
-        window = network.window(state, [newest[-1], *guesses])
+        window = network.window([(state, [newest[-1], *guesses])])[0]
         logits = network.logits(window.residual).numpy()
         verdict = verify(logits, guesses, state.length + 1, sampling, banned, stop_ids)
         network.commit(state, window, verdict.rows)
