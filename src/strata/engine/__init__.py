@@ -3,7 +3,7 @@
 Importing this room does not import torch; only running a network does.
 """
 
-from strata.engine.choice import NotFiniteError, Token, choose
+from strata.engine.choice import NotFiniteError, NothingAllowedError, Token, choose
 from strata.engine.chooser import Chooser
 from strata.engine.constraint import Constraint
 from strata.engine.drafting.drafter import Drafting
@@ -17,6 +17,7 @@ __all__ = [
     "Finish",
     "FinishReason",
     "NotFiniteError",
+    "NothingAllowedError",
     "Sampling",
     "Token",
     "choose",

@@ -18,11 +18,25 @@ class Constraint(Protocol):
         ...
 
     def allowed(self) -> NDArray[np.bool_] | None:
-        """The tokens that may come next, [V]; None where every token may. Not to be written to."""
+        """The tokens that may come next, [V]; None where every token may. Not to be written to.
+
+        Stop tokens are among them exactly where the text may end.
+
+        Raises:
+            StrataError: it cannot go on; the request ends with this error.
+        """
         ...
 
     def advance(self, token: int) -> None:
-        """Take a token into the text."""
+        """Take a token into the text; a stop token, which ends it, is not passed on.
+
+        Raises:
+            StrataError: the token is not allowed, or a limit was reached; the request ends with this error.
+        """
+        ...
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next, as far as that is known cheaply; they serve as guesses. Often empty."""
         ...
 
     def fork(self) -> "Constraint":
