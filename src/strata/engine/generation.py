@@ -20,7 +20,7 @@ from strata.errors import RequestError, StrataError
 if TYPE_CHECKING:
     from strata.engine.verify import Verdict
     from strata.model import Network, State
-    from strata.model.forward import Pass
+    from strata.model.ops import Pass
 
 CUT = 64
 """Prompt passes end at absolute multiples of it, so that a device that reads in chunks always meets whole ones."""
