@@ -94,7 +94,7 @@ def feed_forward(ops: Ops, layer: weights.Layer, residual: Tensor) -> Tensor:
     return _write(ops, residual, out, inject)
 
 
-def head(ops: Ops, mixer: weights.HyperConnection, matrix: Tensor, residual: Tensor) -> Tensor:
+def head(ops: Ops, mixer: weights.HyperConnection, matrix: weights.Matrix, residual: Tensor) -> Tensor:
     """Logits [T, V] of residual rows; the mixer stands in for a final norm."""
     y, _ = ops.hc_read(residual, mixer)
     return ops.linear(y, matrix)

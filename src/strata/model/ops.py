@@ -62,7 +62,7 @@ class Route(NamedTuple):
 class Ops(Protocol):
     """The operations of one device, for one model's dimensions."""
 
-    def linear(self, x: Tensor, w: Tensor) -> Tensor:
+    def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
         ...
 

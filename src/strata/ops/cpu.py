@@ -9,7 +9,7 @@ from strata.model.ops import Angles, GdnInputs, QsaInputs, Route
 from strata.ops.gdn import chunked, recurrent
 from strata.ops.gdn import project as gdn
 from strata.ops.hyper_connection import reference as hc
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.moe import reference as moe
 from strata.ops.ngram import hash as ngram_hash
 from strata.ops.ngram import mix as ngram
@@ -25,7 +25,7 @@ class CpuOps:
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 
-    def linear(self, x: Tensor, w: Tensor) -> Tensor:
+    def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""
         return linear(x, w)
 

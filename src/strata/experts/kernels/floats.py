@@ -17,7 +17,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from strata.errors import FormatError
 from strata.experts.cpu import choose
@@ -25,7 +24,7 @@ from strata.experts.errors import KernelError
 from strata.experts.kernels.cached import task_function
 from strata.experts.kernels.emit import FLOAT, I1, I8, I16, I32, I64, Emit
 from strata.experts.kernels.fingerprint import fingerprint
-from strata.experts.kernels.memory import peek, peek_float
+from strata.experts.kernels.memory import intrinsic, peek, peek_float
 from strata.experts.kernels.product import halved
 from strata.experts.kernels.targets import TARGETS, Target
 from strata.experts.kernels.task import INPUTS, OUTPUTS, ROWS, SCALE, STRIDE, WEIGHTS, WIDTH, run_rows
@@ -35,6 +34,7 @@ from strata.formats.block import F32, U8
 _LANES = 16
 _TOGETHER = 4
 _SIZES = {"F32": 4, "BF16": 2, "F16": 2}
+FLOAT_TYPES = frozenset(_SIZES)
 _FLOATS = ir.VectorType(FLOAT, _LANES)
 _DOUBLES = ir.VectorType(ir.DoubleType(), _LANES)
 _MASK = ir.VectorType(I1, _LANES)
@@ -64,7 +64,7 @@ def _as_floats(emit: Emit, values: ir.Value, type_name: str, target: Target) -> 
 def _rows(
     _context: Any, name: Any, count: Any, weights: Any, stride: Any, x: Any, width: Any, out: Any, scale: Any
 ) -> Any:
-    """``count`` rows of weights, ``stride`` bytes apart, times one row of activations and the scale; writes ``count`` floats."""
+    """``count`` rows of weights, ``stride`` bytes apart, times a row of activations and the scale: ``count`` floats."""
     _, type_name, target_name = name.literal_value.split("/")
     target = TARGETS[target_name]
     element, size, together = FLOAT if type_name == "F32" else I16, _SIZES[type_name], count.literal_value
@@ -110,7 +110,7 @@ def float_kernel(type_name: str, path: str | None = None) -> Any:
     name = f"{fingerprint()}/{type_name}/{choose(path)}"
     together = _TOGETHER
 
-    def run(task, first, last):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
+    def run(task, first, last):  # noqa: ANN001, ANN202  # compiled
         base, stride, width = peek(task + WEIGHTS), peek(task + STRIDE), peek(task + WIDTH)
         count, inputs, outputs = peek(task + ROWS), peek(task + INPUTS), peek(task + OUTPUTS)
         scale = peek_float(peek(task + SCALE))
@@ -119,12 +119,12 @@ def float_kernel(type_name: str, path: str | None = None) -> Any:
             at = base + n * stride
             for t in range(count):
                 x, to = peek(inputs + 8 * t), peek(outputs + 8 * t) + 4 * n
-                _rows(name, together, at, stride, x, width, to, scale)  # type: ignore[call-arg]
+                _rows(name, together, at, stride, x, width, to, scale)
         for n in range(whole, last):
             at = base + n * stride
             for t in range(count):
                 x, to = peek(inputs + 8 * t), peek(outputs + 8 * t) + 4 * n
-                _rows(name, 1, at, stride, x, width, to, scale)  # type: ignore[call-arg]
+                _rows(name, 1, at, stride, x, width, to, scale)
         return 0
 
     return task_function(run)

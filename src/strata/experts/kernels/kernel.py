@@ -116,7 +116,7 @@ def _compiled(type_name: str, path: str) -> Kernel:
     name = name_of(decoder, target, whole=block_type.weights == GROUP)
     group_bytes, lanes_bytes = GROUP // block_type.weights * block_type.bytes, 64 * ROWS_TOGETHER
 
-    def run(task, first, last):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
+    def run(task, first, last):  # noqa: ANN001, ANN202  # compiled
         base, stride, limit = peek(task + WEIGHTS), peek(task + STRIDE), peek(task + LIMIT)
         count, inputs, outputs = peek(task + ROWS), peek(task + INPUTS), peek(task + OUTPUTS)
         groups, scale = (peek(task + WIDTH) + GROUP - 1) // GROUP, peek_float(peek(task + SCALE))
@@ -140,8 +140,8 @@ def _compiled(type_name: str, path: str) -> Kernel:
                     row = copy
                 for g in range(groups):
                     half = lanes + 32 * (g & 1)
-                    group_step(name, row + g * group_bytes, records, g * RECORD, half, rows)  # type: ignore[call-arg]
-                finish(lanes, to, 4 * r, rows, scale)  # type: ignore[call-arg]  # numba passes the first argument
+                    group_step(name, row + g * group_bytes, records, g * RECORD, half, rows)
+                finish(lanes, to, 4 * r, rows, scale)
         return 0
 
     return Kernel(block_type, decoder, target, task_function(run))

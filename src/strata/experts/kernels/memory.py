@@ -6,11 +6,15 @@ Numba's arrays carry ownership, which code that outlives the call that made it c
 
 from typing import Any
 
+import numba
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numba import extending, types
 
 from strata.experts.kernels.emit import FLOAT, I8, I32, I64
+
+# What compiled code calls has other arguments than what Python sees, so nothing is said about them.
+intrinsic: Any = extending.intrinsic
+carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
 def _at(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:

@@ -10,12 +10,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from strata.experts.kernels.decoded import Decoder, Group
 from strata.experts.kernels.decoders import DECODERS
 from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, FLOAT, I8, I32, I64, Emit
 from strata.experts.kernels.fingerprint import fingerprint
+from strata.experts.kernels.memory import intrinsic
 from strata.experts.kernels.record import GROUP, KEEP_AT, SCALE_AT, SUM_AT
 from strata.experts.kernels.targets import TARGETS, Target
 from strata.experts.kernels.targets.target import Unsigned

@@ -6,7 +6,7 @@ from torch import Tensor
 from strata.model import config, weights
 from strata.model.ops import GdnInputs
 from strata.ops.elementwise.reference import sigmoid, silu, softplus
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms
 
 NORM_EPS = 1e-6

@@ -6,7 +6,7 @@ from torch import Tensor
 from strata.model import weights
 from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.gdn.project import convolve
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms_grouped
 
 

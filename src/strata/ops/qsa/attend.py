@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from strata.model.weights import Matrix
 from strata.ops.elementwise.reference import sigmoid
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -33,6 +34,6 @@ def attend_row(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     return attend(q, k[cells], v[cells], chosen)
 
 
-def output(o: Tensor, gate: Tensor, w: Tensor) -> Tensor:
+def output(o: Tensor, gate: Tensor, w: Matrix) -> Tensor:
     """Gate `o` [T, nh, hd] elementwise, then project with `w` [H, nh*hd]."""
     return linear((o * sigmoid(gate)).flatten(1), w)
