@@ -19,7 +19,7 @@ from strata.experts.pool.region import ITEM, WORKERS, alone, work
 PART = 16384
 """Bytes of weights in an item at least: about two microseconds of one thread."""
 
-SHARED = 65536
+SHARED = 131072
 """Bytes of weights, times rows, from which the pool takes part; below, the caller is done before others have begun."""
 
 CACHED = 131072
@@ -38,7 +38,8 @@ def part_rows(row_bytes, outputs, threads, rows):
 
 
 @njit
-def _all(state, items, count, shared):
+def run_all(state, items, count, shared):
+    """Run a list of items, on the pool or in this thread alone."""
     return work(state, items, count) if shared else alone(items, count)
 
 
@@ -66,9 +67,9 @@ def _runner() -> Any:
         matrix_task(task, descriptor, 0, rows, inputs, inputs + 8 * rows)
         failed = 0
         if size:
-            failed = _all(state, list_, cut(list_, quantise_code, quantising, rows, ROWS_TOGETHER), shared)
+            failed = run_all(state, list_, cut(list_, quantise_code, quantising, rows, ROWS_TOGETHER), shared)
         if failed == 0:
-            failed = _all(state, list_, cut(list_, peek(descriptor + CODE), task, outputs, part), shared)
+            failed = run_all(state, list_, cut(list_, peek(descriptor + CODE), task, outputs, part), shared)
         # What was made here must live until here: its addresses alone keep nothing.
         tables[0], items[0, 0], records[0] = 0, 0, 0
         return failed

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.experts.compute.linear import part_rows
+from strata.experts.compute.linear import SHARED, part_rows, run_all
 from strata.experts.compute.matrix import CODE, OFFSET, ORDER, OUTPUTS, ROW, WIDTH, Stored
 from strata.experts.compute.steps import (
     C_OUT,
@@ -43,7 +43,7 @@ from strata.experts.kernels.fingerprint import fingerprint
 from strata.experts.kernels.memory import peek, poke
 from strata.experts.kernels.task import ROWS_TOGETHER
 from strata.experts.pool.pool import Pool
-from strata.experts.pool.region import ITEM, WORKERS, alone, work
+from strata.experts.pool.region import ITEM, WORKERS
 
 
 class Expert(NamedTuple):
@@ -78,6 +78,8 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
 
         # Items in the largest number they can have, reused from list to list.
         threads, most = peek(state + WORKERS) + 1, min(slots, rows)
+        row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
+        shared = threads > 1 and row_bytes * slots >= SHARED
         up_part = min(inner, part_rows(peek(gate + ROW) + peek(up + ROW), inner * visited, threads, most))
         down_part = min(wide, part_rows(peek(down + ROW), wide * visited, threads, most))
         row_parts, up_parts = (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER, (inner + up_part - 1) // up_part
@@ -97,7 +99,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
         if up_size and not shares:
             quantising_task(words[1].ctypes.data, up, x, inputs[1].ctypes.data)
             count += cut(list_ + count * ITEM, peek(codes), words[1].ctypes.data, rows, ROWS_TOGETHER)
-        failed = work(state, list_, count) if rows > ROWS_TOGETHER else alone(list_, count)
+        failed = run_all(state, list_, count, shared and rows > ROWS_TOGETHER)
 
         # Gate and up.
         tables = np.empty((6, slots), np.int64)
@@ -125,7 +127,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
                 cut(list_ + at * up_parts * ITEM, peek(codes + 8), task, inner, up_part)
                 at += 1
         if failed == 0:
-            failed = work(state, list_, visited * up_parts)
+            failed = run_all(state, list_, visited * up_parts, shared)
 
         # Down. The tasks of before are done with.
         at = 0
@@ -137,7 +139,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
                 cut(list_ + at * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
                 at += 1
         if failed == 0:
-            failed = work(state, list_, visited * down_parts)
+            failed = run_all(state, list_, visited * down_parts, shared)
 
         # Weighted sums.
         task = words[2].ctypes.data
@@ -148,7 +150,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
         poke(task + C_WIDTH, wide)
         count = cut(list_, peek(codes + 16), task, rows, ROWS_TOGETHER)
         if failed == 0:
-            failed = work(state, list_, count)
+            failed = run_all(state, list_, count, shared)
         # What was made here must live until here: its addresses alone keep nothing.
         records[0], h[0, 0, 0], results[0, 0], items[0, 0], words[0, 0] = 0, 0, 0, 0, 0
         inputs[0, 0], tables[0, 0], tasks[0, 0], counters[0, 0], starts[0], order[0] = 0, 0, 0, 0, 0, 0
