@@ -310,7 +310,7 @@ MUTATIONS = (
     ),
     _m(
         "window: rows summed together",
-        "ops/linear/fixed.py",
+        "ops/linear/stored.py",
         "if w.dtype == torch.float64:",
         "if x.shape[0] > 1:",
         WINDOWS,
@@ -334,8 +334,8 @@ MUTATIONS = (
     _m(
         "MTP: embedding and hidden halves swapped",
         "model/load_mtp.py",
-        "fc_embedding, fc_hidden = both",
-        "fc_hidden, fc_embedding = both",
+        "fc_embedding, fc_hidden = _halves(",
+        "fc_hidden, fc_embedding = _halves(",
         MTP,
     ),
     _m(

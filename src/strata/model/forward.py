@@ -50,7 +50,7 @@ def block(ops: Ops, layer: weights.Layer, residual: Streams, batch: Batch, numbe
     return ops.hc_write(residual, out, inject)
 
 
-def head(ops: Ops, mixer: weights.HyperConnection, matrix: Tensor, residual: Streams) -> Tensor:
+def head(ops: Ops, mixer: weights.HyperConnection, matrix: weights.Matrix, residual: Streams) -> Tensor:
     """Logits [T, V] of residual rows; the mixer stands in for a final norm."""
     y, _ = ops.hc_read(residual, mixer)
     return ops.linear(y, matrix)

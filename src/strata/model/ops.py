@@ -146,7 +146,7 @@ class Ops(Protocol):
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
         ...
 
-    def linear(self, x: Activations, w: Tensor) -> Tensor:
+    def linear(self, x: Activations, w: weights.Matrix) -> Tensor:
         """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
         ...
 

@@ -20,7 +20,7 @@ from strata.ops.gdn import kernel as delta_rule
 from strata.ops.gdn import project as gdn
 from strata.ops.gdn import recurrent
 from strata.ops.hyper_connection import reference as hc
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.moe import reference as moe
 from strata.ops.ngram import hash as ngram_hash
 from strata.ops.ngram import mix as ngram
@@ -51,7 +51,7 @@ class CpuOps:
         assert isinstance(done, CpuPass)
         conversation.commit(state, done, n, self._c.qsa.ratio, delta_rule_advance)
 
-    def linear(self, x: Tensor, w: Tensor) -> Tensor:
+    def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""
         return linear(x, w)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from strata.model import config, weights
 from strata.model.ops import GdnProjected
 from strata.ops.elementwise.fixed import sigmoid, silu, softplus
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms
 
 NORM_EPS = 1e-6
