@@ -76,8 +76,8 @@ def test_four_conversations_in_windows_and_after_a_restore():
 
 
 def test_overwritten_numbers_end_in_an_error():
-    def numbers(real, history, ids):
-        got = real(history, ids)
+    def numbers(real, batch):
+        got = real(batch)
         got[-1, 2] = 0x7F800000  # a float's infinity
         return got
 

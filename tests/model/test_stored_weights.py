@@ -82,7 +82,7 @@ def test_rows_windows_and_threads_change_no_byte(source, threads, tmp_path):
         net.read(state, ids[:20])
         parts = []
         for first in range(20, 36, rows):
-            window = net.window(state, ids[first : min(first + rows, 36)])
+            window = net.window([(state, ids[first : min(first + rows, 36)])])[0]
             parts.append(net.logits(window.residual))
             net.commit(state, window, len(window.ids))
         drafts = torch.stack(net.draft(state, ids[36], 3))

@@ -30,7 +30,7 @@ def run(ops: Ops, w: weights.Weights, laid: Sequence[Segment], *, window: bool) 
     residual = ops.streams(ops.embed(batch, w.embed))
     for number, layer in enumerate(w.layers):
         if layer.ple is not None:
-            gated = ops.ngram_gate(residual, ops.ngram_rows(batch, layer.ple), layer.ple)
+            gated = ops.ngram_gate(residual, ops.ngram_rows(ops.ngram_numbers(batch), layer.ple), layer.ple)
             residual = ops.ngram_smooth(residual, gated, batch, layer.ple)
         residual = block(ops, layer, residual, batch, number, sparse=True)
     return ops.passes(batch, residual)

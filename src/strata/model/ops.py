@@ -206,8 +206,12 @@ class Ops(Protocol):
         """Weighted sum of the chosen experts in the router's order, the shared one last: [T, H]."""
         ...
 
-    def ngram_rows(self, batch: Batch, w: weights.Ple) -> Activations:
-        """Hash the batch's ids behind their histories and read the table: [T, rows_per_token*width].
+    def ngram_numbers(self, batch: Batch) -> Any:
+        """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
+        ...
+
+    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
+        """Read table rows: [T, rows_per_token*width].
 
         Raises:
             StrataError: a number is outside the table.

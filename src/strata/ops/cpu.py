@@ -143,9 +143,12 @@ class CpuOps:
         """See `Ops.experts`."""
         return moe.experts(m, route, w) + moe.shared_expert(m, w)
 
-    def ngram_rows(self, batch: CpuBatch, w: weights.Ple) -> Tensor:
+    def ngram_numbers(self, batch: CpuBatch) -> NDArray[np.int64]:
+        """See `Ops.ngram_numbers`."""
+        return np.concatenate([self._numbers(segment) for segment in batch.segments])
+
+    def ngram_rows(self, numbers: NDArray[np.int64], w: weights.Ple) -> Tensor:
         """See `Ops.ngram_rows`."""
-        numbers = np.concatenate([self._numbers(segment) for segment in batch.segments])
         ngram_hash.check(numbers, w.table.shape[0])
         return w.table.rows(numbers.reshape(-1).tolist()).reshape(len(numbers), -1)
 
