@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 from strata.experts import cpu, judge
 from strata.experts.kernels import floats, kernel
+from strata.experts.kernels.task import run_rows
 from strata.formats import by_name
 
 RESULT = Path(__file__).parent / "results" / "experts_gemv.json"
@@ -71,17 +72,16 @@ def rate(work: Callable[[int, int, int], None], rows: int, threads: int, row_byt
     return float(sum((borders[i + 1] - borders[i]) * row_bytes / best[i] / 1e9 for i in range(threads)))
 
 
-def product(name: str, path: str, raw: np.ndarray, rows: int, threads: int) -> Callable[[int, int, int], None]:
+def product(name: str, path: str, raw: np.ndarray, rows: int) -> Callable[[int, int, int], None]:
     """The kernel on random activations, as a function of thread, first and last row."""
     x = np.random.default_rng(1).standard_normal((rows, WIDTH)).astype(np.float32)
     out = np.empty((rows, len(raw)), dtype=np.float32)
     if name in {"BF16", "F32"}:
-        run = floats.float_kernel(name)
-        return lambda _, first, last: run(raw, x, out, first, last)
+        code = floats.float_kernel(name, path)
+        return lambda _, first, last: run_rows(code, raw, WIDTH, x, out, (first, last))
     ready = kernel(by_name(name), path)
     records = ready.arrange(*judge.quantise_rows(x))
-    scratch = [ready.scratch(records) for _ in range(threads)]
-    return lambda i, first, last: ready.run(raw, records, out, scratch[i], first, last)
+    return lambda _, first, last: ready.run(raw, records, out, first, last)
 
 
 def plain_read(raw: np.ndarray) -> Callable[[int, int, int], None]:
@@ -106,7 +106,7 @@ def measure(path: str, arguments: argparse.Namespace) -> list[dict[str, object]]
         reading = plain_read(raw)
         for threads in arguments.threads:
             for rows in (1, 2, 4, 8):
-                work = product(name, path, raw, rows, threads)
+                work = product(name, path, raw, rows)
                 speed = rate(work, len(raw), threads, row_bytes, repeats)
                 plain = rate(reading, len(raw), threads, row_bytes, repeats)
                 cells.append(

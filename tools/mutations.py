@@ -59,7 +59,7 @@ MUTATIONS = (
         "return ops.hc_write(ops.rms(residual, torch.ones(residual.shape[1])), out, inject)",
     ),
     # gated delta network
-    _m("GDN: gate activation silu", GDN, "w.norm, eps) * sigmoid(z)", "w.norm, eps) * silu(z)"),
+    _m("GDN: gate activation silu", GDN, "(o, norm, eps) * sigmoid(z)", "(o, norm, eps) * silu(z)"),
     _m(
         "GDN: value heads grouped, not tiled (kernel)",
         "ops/gdn/kernel.py",
@@ -172,7 +172,7 @@ MUTATIONS = (
     ),
     _m(
         "QSA: block keys at the last token's position",
-        "model/forward.py",
+        "ops/conversation.py",
         "[old * ratio : complete * ratio : ratio]",
         "[old * ratio + ratio - 1 : complete * ratio : ratio]",
     ),
@@ -195,16 +195,16 @@ MUTATIONS = (
     ),
     _m(
         "QSA: indexer keys rotated before pooling",
-        "model/forward.py",
-        "memory.ik.write(x.ik)",
-        "memory.ik.write(x.ik * angles.cos[:, :1])",
+        "ops/cpu.py",
+        "rows = (own.k, own.v, own.ik)",
+        "rows = (own.k, own.v, own.ik * batch.angles.cos[segment.rows, :1])",
     ),
     _m("QSA: gate without sigmoid", QSA + "attend.py", "o * sigmoid(gate)", "o * gate"),
     _m("QSA: gate rows before query rows", QSA + "project.py", "q, gate = linear", "gate, q = linear"),
     _m("QSA: no scale", QSA + "attend.py", "* q.shape[-1] ** -0.5", "* 1.0", SELECT),
     _m("QSA: no scale (kernel)", QSA + "kernel.py", "np.float64(width) ** -0.5", "1.0"),
     _m("QSA: neighbouring head's keys (kernel)", QSA + "kernel.py", "* stride + 4 * g * width", "* stride"),
-    _m("QSA: always dense", "model/forward.py", "state.positions, sparse=True", "state.positions, sparse=False"),
+    _m("QSA: always dense", "model/forward.py", "number, sparse=True)", "number, sparse=False)"),
     # rotary positions
     _m(
         "rope: neighbouring pairs",
@@ -221,7 +221,7 @@ MUTATIONS = (
     ),
     _m(
         "rope: positions counted after images",
-        "model/forward.py",
+        "ops/conversation.py",
         "max(state.next_position, int(done.positions[:n].max()) + 1)",
         "state.length",
         STEPS,
@@ -275,26 +275,32 @@ MUTATIONS = (
     # state
     _m(
         "commit: convolution tail one row short",
-        "model/forward.py",
+        "ops/conversation.py",
         "return torch.cat((old, new))[new.shape[0] :]",
         "return torch.cat((old[:1], old, new))[new.shape[0] : new.shape[0] + old.shape[0]]",
         STEPS,
     ),
     _m(
         "commit: whole window's state after a partial commit",
-        "model/forward.py",
-        "s if n == len(done.ids) else ops.gdn_advance(kept, memory.s)",
+        "ops/conversation.py",
+        "s if n == len(done.ids) else advance(kept, memory.s)",
         "s",
         WINDOWS,
     ),
     _m(
         "commit: history keeps refused ids",
-        "model/forward.py",
+        "ops/conversation.py",
         "(*state.history, *done.ids[:n])[n:]",
         "(*state.history, *done.ids)[len(done.ids) :]",
         WINDOWS,
     ),
-    _m("commit: n-gram tail keeps refused rows", "model/forward.py", "done.ngram[:n]", "done.ngram", WINDOWS),
+    _m(
+        "commit: n-gram tail keeps refused rows",
+        "ops/conversation.py",
+        "done.record.ngram[:n]",
+        "done.record.ngram",
+        WINDOWS,
+    ),
     _m(
         "commit: blocks of refused tokens",
         "model/state.py",
@@ -304,7 +310,7 @@ MUTATIONS = (
     ),
     _m(
         "window: rows summed together",
-        "ops/linear/fixed.py",
+        "ops/linear/stored.py",
         "if w.dtype == torch.float64:",
         "if x.shape[0] > 1:",
         WINDOWS,
@@ -319,13 +325,17 @@ MUTATIONS = (
     # draft head
     _m("MTP: one norm per stream", "model/mtp.py", "c.S if options.norm_per_stream else 1", "c.S", MTP),
     _m(
-        "MTP: embedding not normalised", "model/mtp.py", "ops.rms(w.embed.rows(ids), w.enorm)", "w.embed.rows(ids)", MTP
+        "MTP: embedding not normalised",
+        "model/mtp.py",
+        "ops.rms(ops.embed(batch, w.embed), w.enorm)",
+        "ops.embed(batch, w.embed)",
+        MTP,
     ),
     _m(
         "MTP: embedding and hidden halves swapped",
         "model/load_mtp.py",
-        "fc_embedding, fc_hidden = both",
-        "fc_hidden, fc_embedding = both",
+        "fc_embedding, fc_hidden = _halves(",
+        "fc_hidden, fc_embedding = _halves(",
         MTP,
     ),
     _m(

@@ -129,7 +129,7 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(tiny, monkeypat
     memory = psutil.virtual_memory()._replace(available=1_000_000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     loaded: list[object] = []
-    with pytest.raises(StrataError, match=r"float32 in RAM; needs 6\.09 MB, 1\.00 MB available"):
+    with pytest.raises(StrataError, match=r"as the file stores them; this model needs 6\.09 MB, 1\.00 MB available"):
         strata.load(tiny, on_load=lambda *_: loaded.append(1))
     assert not loaded
 

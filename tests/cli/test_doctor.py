@@ -69,7 +69,7 @@ def test_verdicts_are_honest(box, cards) -> None:
     judged = verdicts(facts(gpus=cards), box)
     assert (judged[0].level is Level.BAD) == (box is not None)
     assert "no file" in judged[0].text or box is None
-    assert "10.0 billion weights in the 40.0 GB" in judged[1].text
+    assert "80 billion of 4 bits each in the 40.0 GB" in judged[1].text
     assert ("RTX 3060 will not be used" in judged[2].text) == bool(cards)
 
 

@@ -22,7 +22,7 @@ def _case(name, n, width, rng):
 
 
 @pytest.mark.parametrize("width", [1, 4, 15, 16, 33, 320, 2560])
-@pytest.mark.parametrize("name", ["F32", "BF16"])
+@pytest.mark.parametrize("name", ["F32", "BF16", "F16"])
 def test_bytes_of_the_judge_for_one_to_eight_rows(name, width):
     """Also at widths that are not whole lanes, and for 1, 2, 3 rows of weights left over."""
     rng = np.random.default_rng(width)
@@ -55,7 +55,7 @@ def test_nothing_behind_a_row_is_read():
 @pytest.mark.parametrize(
     ("name", "raw", "x", "error"),
     [
-        ("F16", (2, 8), (1, 4), FormatError),
+        ("Q8_0", (2, 34), (1, 32), FormatError),
         ("F32", (2, 8), (1, 4), KernelError),
         ("BF16", (8,), (1, 4), KernelError),
         ("BF16", (2, 8), (0, 4), KernelError),

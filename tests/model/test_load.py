@@ -180,7 +180,7 @@ def test_draft_head_in_its_own_file_under_other_names(variant, own_matrices):
         head["blk.8.nextn.embed_tokens.weight"] = trunk["token_embd.weight"]
         head["blk.8.nextn.shared_head_head.weight"] = trunk["output.weight"]
     plain = network("base")
-    weights, config = with_draft_head(plain.weights, plain.config, tiny.MemoryDirectory(head))
+    weights, config = with_draft_head(plain.weights, plain.config, tiny.MemoryDirectory(head), exact=True)
     got = drafts(Network(config, weights, plain.ops, drafts=True), prompt("base", 30))
     assert torch.equal(got, drafts(network("base", drafts=True), prompt("base", 30)))
 

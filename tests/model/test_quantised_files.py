@@ -12,11 +12,11 @@ from support.network import prompt, stable_topk
 CASES = {"base": range(4), "yarn": range(1)}
 
 
-def ours(path, ids):
+def ours(path, ids, *, exact=True):
     directory = open_model(path)
     config = load_config(directory.metadata)
-    assert take_inventory(directory, config).unused == ()
-    net = Network(config, load_weights(directory, config), bind("cpu", config))
+    assert take_inventory(directory, config, exact=exact).unused == ()
+    net = Network(config, load_weights(directory, config, exact=exact), bind("cpu", config))
     with torch.inference_mode():
         return net.logits(net.read(net.new_state(), ids))
 

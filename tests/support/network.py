@@ -19,12 +19,12 @@ from support.mtp_oracle import mtp_oracle
 
 @functools.cache
 def network(name: str, *, drafts: bool = False, options: MtpOptions | None = None) -> Network:
-    """Our network on the tiny model `name`, with the hand-built draft head if asked."""
+    """Our network on the tiny model `name` in float32, with the hand-built draft head if asked."""
     arrays = dict(tiny.tensors(name))
     if drafts:
         arrays |= tiny.mtp_tensors(name, mtp_oracle(name))
     config = load_config(tiny.metadata(tiny.SETTINGS[name], mtp=drafts))
-    weights = load_weights(tiny.MemoryDirectory(arrays), config)
+    weights = load_weights(tiny.MemoryDirectory(arrays), config, exact=True)
     return Network(config, weights, bind("cpu", config), drafts=drafts, mtp=options or MtpOptions())
 
 

@@ -13,6 +13,8 @@ import torch
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
 
+from strata.formats import BlockType, by_name
+
 BASE: dict[str, Any] = {
     "vocab_size": 512,
     "hidden_size": 256,
@@ -268,11 +270,15 @@ def recurrent(put: Any, state: dict[str, torch.Tensor], source: str, target: str
     put(target + "ssm_out.weight", heads(state[source + "out_proj.weight"], d, dim=1))
 
 
+_F32 = by_name("F32")
+
+
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Shape of an in-memory tensor."""
+    """Shape of an in-memory tensor, which is float32."""
 
     shape: tuple[int, ...]
+    type: BlockType = _F32
 
 
 class MemoryDirectory:
@@ -285,6 +291,10 @@ class MemoryDirectory:
     def load(self, name: str) -> np.ndarray:
         """A whole tensor."""
         return self.arrays[name].copy()
+
+    def raw(self, name: str) -> np.ndarray:
+        """Its bytes."""
+        return np.ascontiguousarray(self.arrays[name], np.float32).view(np.uint8)
 
     def rows(self, name: str, ids: Sequence[int]) -> np.ndarray:
         """Some rows."""

@@ -1,5 +1,6 @@
 """From a file to a model that answers."""
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -32,9 +33,10 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
     Args:
         path: a GGUF file, any file of a split set, or the name of a bundled model ("pebble", "pebble-iq3"); None is
             Pebble.
-        threads: CPU threads torch uses, in the whole process; None is one for a small model, where sharing the work
-            takes longer than doing it, and torch's own choice for others.
-        on_load: called with (bytes loaded, bytes to load) after each tensor; bytes of float32.
+        threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
+            work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
+            far as the container's share of processor time allows.
+        on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Raises:
         GgufError: the file or its set is damaged or incomplete.
@@ -55,8 +57,9 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
 def _load(directory: TensorDirectory, threads: int | None, on_load: OnLoad | None) -> Model:
     import torch
 
+    from strata.experts.pool import choose, read
     from strata.model import Network, load_config, load_weights, take_inventory
-    from strata.ops import bind
+    from strata.ops import bind, workers
 
     metadata = directory.metadata
     config = load_config(metadata)
@@ -67,8 +70,11 @@ def _load(directory: TensorDirectory, threads: int | None, on_load: OnLoad | Non
     if tokenizer.size > config.V:
         raise ModelError(f"the tokenizer has {tokenizer.size} tokens, but the embedding only {config.V} rows")
     ram.check(inventory.bytes, ram.measure())
-    if threads is not None or config.V * config.H < SMALL:
-        torch.set_num_threads(threads or 1)
+    if threads is None and config.V * config.H < SMALL:
+        threads = 1
+    workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
+    if threads is not None:
+        torch.set_num_threads(threads)
     weights = load_weights(_Watched(directory, inventory.bytes, on_load), config)
     return Model(Network(config, weights, bind("cpu", config)), tokenizer, template, sampling, inventory.unused)
 
@@ -88,10 +94,20 @@ class _Watched:
 
     def load(self, name: str) -> NDArray[np.float32]:
         values = self._directory.load(name)
-        self._done += values.nbytes
-        if self._on_load:
-            self._on_load(min(self._done, self._total), self._total)  # scale tensors are not in the total
+        self._report(values.nbytes)
         return values
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        stored = self._directory.raw(name)
+        # One byte of every page, so that the file is in memory when the first token needs it, and progress is true.
+        stored.reshape(-1)[:: mmap.PAGESIZE].max(initial=0)
+        self._report(stored.nbytes)
+        return stored
 
     def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:
         return self._directory.rows(name, ids)
+
+    def _report(self, nbytes: int) -> None:
+        self._done += nbytes
+        if self._on_load:
+            self._on_load(min(self._done, self._total), self._total)  # scale tensors are not in the total

@@ -43,12 +43,12 @@ def check(needed: int, ram: Ram) -> None:
     """Refuse a model that does not fit, before memory is taken.
 
     Raises:
-        StrataError: `needed` bytes of float32 weights are more than is available.
+        StrataError: `needed` bytes of weights are more than is available.
     """
     if needed > ram.available:
         inside = f" (limit of this container or service: {shown_bytes(ram.limit)})" if ram.limit else ""
         raise StrataError(
-            f"this version runs models dequantised to float32 in RAM; needs {shown_bytes(needed)}, "
+            f"weights stay in RAM as the file stores them; this model needs {shown_bytes(needed)}, "
             f"{shown_bytes(ram.available)} available{inside}"
         )
 

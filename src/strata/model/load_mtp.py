@@ -1,7 +1,5 @@
 """The draft head's tensors, under the names different writers give them (gguf-tensors spec, section 5)."""
 
-from torch import Tensor
-
 from strata.model import weights as w
 from strata.model.config import Mixer, ModelConfig
 from strata.model.load_layer import layer
@@ -28,7 +26,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def draft_head(take: Taker, c: ModelConfig, embed: w.RowTable, head: Tensor) -> w.Mtp:
+def draft_head(take: Taker, c: ModelConfig, embed: w.RowTable, head: w.Matrix) -> w.Mtp:
     """Take the head's tensors; `embed` and `head` are the trunk's, used where the file has none of its own."""
     prefix = f"blk.{c.L}."
 
@@ -37,11 +35,10 @@ def draft_head(take: Taker, c: ModelConfig, embed: w.RowTable, head: Tensor) -> 
         return next((option for option in options if take.has(option)), options[0])
 
     if take.has(name("fc_embedding")):
-        fc_embedding = take.tensor(name("fc_embedding"), c.H, c.H)
-        fc_hidden = take.tensor(name("fc_hidden"), c.H, c.H)
+        fc_embedding = take.matrix(name("fc_embedding"), c.H, c.H)
+        fc_hidden = take.matrix(name("fc_hidden"), c.H, c.H)
     else:
-        both = take.tensor(name("eh_proj"), c.H, 2 * c.H)
-        fc_embedding, fc_hidden = both[:, : c.H].contiguous(), both[:, c.H :].contiguous()
+        fc_embedding, fc_hidden = _halves(take.matrix(name("eh_proj"), c.H, 2 * c.H, cut=c.H), c.H)
     return w.Mtp(
         enorm=take.tensor(name("enorm"), c.H),
         hnorm=take.tensor(name("hnorm"), c.S * c.H),
@@ -50,8 +47,15 @@ def draft_head(take: Taker, c: ModelConfig, embed: w.RowTable, head: Tensor) -> 
         layer=layer(take, c, prefix, Mixer.QSA, None),
         mixer=_mixer(take, c, name("mixer_norm"), name("mixer_down"), name("mixer_up")),
         embed=take.table(name("embed"), c.V, c.H) if take.has(name("embed")) else embed,
-        head=take.tensor(name("head"), c.V, c.H) if take.has(name("head")) else head,
+        head=take.matrix(name("head"), c.V, c.H) if take.has(name("head")) else head,
     )
+
+
+def _halves(both: w.Matrix, at: int) -> tuple[w.Matrix, w.Matrix]:
+    """Two matrices that lie side by side in one."""
+    if isinstance(both, w.Quantised):
+        return both.inputs(slice(at)), both.inputs(slice(at, None))
+    return both[:, :at].contiguous(), both[:, at:].contiguous()
 
 
 def _mixer(take: Taker, c: ModelConfig, norm: str, down: str, up: str) -> w.HyperConnection:
@@ -60,4 +64,4 @@ def _mixer(take: Taker, c: ModelConfig, norm: str, down: str, up: str) -> w.Hype
         norm = norm if take.has(norm) else "output_hc_norm.weight"
         down, up = "output_hc_down.weight", "output_hc_up.weight"
     wide = c.S * c.H
-    return w.HyperConnection(take.tensor(norm, wide), take.tensor(down, c.r, wide), take.tensor(up, wide, c.r), None)
+    return w.HyperConnection(take.tensor(norm, wide), take.matrix(down, c.r, wide), take.matrix(up, wide, c.r), None)

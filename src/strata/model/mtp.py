@@ -13,8 +13,8 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig
-from strata.model.forward import Pass, attend, feed_forward, head
-from strata.model.ops import Ops
+from strata.model.forward import block, head
+from strata.model.ops import Ops, Pass, Segment
 from strata.model.state import MtpState, State
 
 PENDING = 64
@@ -54,18 +54,11 @@ def run(
     Returns:
         The head's own residual [T, S*H].
     """
-    e = ops.linear(ops.rms(w.embed.rows(ids), w.enorm), w.fc_embedding)
+    batch = ops.begin([Segment(memory, tuple(ids), positions, slice(0, len(ids)))], window=True)
+    e = ops.linear(ops.rms(ops.embed(batch, w.embed), w.enorm), w.fc_embedding)
     normed = ops.rms(residual, w.hnorm, c.S if options.norm_per_stream else 1)
     streams = [e + ops.linear(part, w.fc_hidden) for part in normed.split(c.H, -1)]
-    residual = torch.cat(streams, -1)
-    memory.positions.write(positions)
-    m, inject = ops.hc_read(residual, w.layer.attn_hc)
-    assert isinstance(w.layer.mixer, weights.Qsa)
-    assert inject is not None
-    x = ops.qsa_project(m, ops.angles(positions), w.layer.mixer)
-    o = attend(ops, c, w.layer.mixer, x, memory.kv, memory.positions, sparse=options.sparse)
-    out = ops.qsa_output(o, x.gate, w.layer.mixer)
-    return feed_forward(ops, w.layer, ops.hc_write(residual, out, inject))
+    return block(ops, w.layer, torch.cat(streams, -1), batch, 0, sparse=options.sparse)
 
 
 def follow(state: State, done: Pass, n: int) -> None:

@@ -9,9 +9,8 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import forward, mtp
 from strata.model.config import ModelConfig
-from strata.model.forward import Pass
 from strata.model.mtp import MtpOptions
-from strata.model.ops import WINDOW_ROWS, Ops
+from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import State
 from strata.model.weights import Weights
 
@@ -62,7 +61,7 @@ class Network:
         while first < len(ids):
             last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
             piece = forward.segments([(state, ids[first:last], positions[first:last])])
-            done = forward.run(self.ops, self.config, self.weights, piece, window=False)[0]
+            done = forward.run(self.ops, self.weights, piece, window=False)[0]
             self._commit(state, done, last - first)
             self.settle(state)
             residuals.append(done.residual)
@@ -89,7 +88,7 @@ class Network:
         if len({id(state) for state, _ in batch}) < len(batch):
             raise RequestError("a conversation may be in a window once only; its rows go together")
         laid = forward.segments([(state, ids, self._check(state, ids, None)) for state, ids in batch])
-        return forward.run(self.ops, self.config, self.weights, laid, window=True)
+        return forward.run(self.ops, self.weights, laid, window=True)
 
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of what `state` computed in the last window."""
@@ -119,7 +118,7 @@ class Network:
         return mtp.draft(self.ops, self.config, self.weights.mtp, state, token, depth, self.mtp, floor)
 
     def _commit(self, state: State, done: Pass, n: int) -> None:
-        forward.commit(self.ops, self.config, state, done, n)
+        self.ops.commit(state, done, n)
         if state.mtp is not None:
             mtp.follow(state, done, n)
             if len(state.mtp.pending_ids) > mtp.PENDING:

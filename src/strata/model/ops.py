@@ -1,17 +1,18 @@
 """What the forward pass asks of a device: some twenty calls, each one fused kernel where there is a GPU.
 
 `strata.ops.bind` returns an implementation. The plain torch one has its formulas in `ops/<operation>/`.
-Shapes: T rows, other letters as in docs/dimensions.md. Everything is float32.
+Shapes: T rows, other letters as in docs/dimensions.md. Everything is float32 on the CPU. A device may keep what passes
+from one call to the next in a form of its own: the forward pass never looks inside.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
 """Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device whose
@@ -40,21 +41,6 @@ class GdnProjected(NamedTuple):
     def part(self, rows: slice) -> "GdnProjected":
         """Those of some rows."""
         return GdnProjected(*(x[rows] for x in self))
-
-
-class GdnInputs(NamedTuple):
-    """What the delta rule takes, and what the state keeps of it."""
-
-    u: Tensor  # [T, channels], before the convolution; its last rows are the next tail
-    q: Tensor  # [T, nk, d], normalised and scaled
-    k: Tensor  # [T, nk, d], normalised
-    v: Tensor  # [T, nv, d]
-    beta: Tensor  # [T, nv], in (0, 1)
-    g: Tensor  # [T, nv], log of the decay, never positive
-
-    def first(self, n: int) -> "GdnInputs":
-        """The inputs of the first n rows."""
-        return GdnInputs(*(x[:n] for x in self))
 
 
 class QsaInputs(NamedTuple):
@@ -90,94 +76,141 @@ class Route(NamedTuple):
     weights: Tensor  # float32 [T, topk], each row sums to one
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows of one conversation in a pass."""
+
+    memory: "Memory"
+    ids: tuple[int, ...]
+    positions: Tensor  # int64 [T, 3]
+    rows: slice  # where they lie among the rows of the pass
+
+
+class Memory(Protocol):
+    """What rows look back on: a conversation's state, or its draft head's."""
+
+    @property
+    def layers(self) -> tuple[GdnState | QsaState, ...]:
+        """By layer."""
+        ...
+
+    @property
+    def positions(self) -> Any:
+        """`Rows` of int64 [3]."""
+        ...
+
+
+class Pass(Protocol):
+    """What T rows of one conversation computed, and what committing some of them needs."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tokens fed."""
+        ...
+
+    @property
+    def residual(self) -> Tensor:
+        """[T, S*H], before the final mixer: what the head and the draft head take."""
+        ...
+
+
+Batch: TypeAlias = Any
+"""The rows of a pass as a device prepared them: `Ops.begin` makes it."""
+
+Streams: TypeAlias = Any
+"""The residual streams of a pass, [T, S*H]."""
+
+Activations: TypeAlias = Any
+"""Rows a matrix is applied to, [T, K]."""
+
+
 class Ops(Protocol):
     """The operations of one device, for one model's dimensions.
 
-    The T rows of a call may belong to several conversations, except where it takes something of one conversation's
-    state: `gdn_convolve`, `gdn_step`, `gdn_chunk`, `gdn_advance`, `qsa_block_keys`, `qsa_attend`, `ngram_numbers` and
-    `ngram_smooth`.
+    The T rows of a pass may belong to several conversations. What needs a conversation's own past takes the batch and
+    the number of the layer.
     """
 
-    def linear(self, x: Tensor, w: Tensor) -> Tensor:
-        """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
-        ...
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> Batch:
+        """Prepare a pass; positions are written behind the committed ones.
 
-    def rms(self, x: Tensor, w: Tensor, groups: int = 1) -> Tensor:
-        """RMS norm of [T, D], each of `groups` parts on its own."""
-        ...
-
-    def hc_read(self, residual: Tensor, w: weights.HyperConnection) -> tuple[Tensor, Tensor | None]:
-        """Streams [T, S*H] to a block's input [T, H] and write-back strengths [T, S]."""
-        ...
-
-    def hc_write(self, residual: Tensor, out: Tensor, inject: Tensor) -> Tensor:
-        """Add a block's output [T, H] to the streams."""
-        ...
-
-    def angles(self, positions: Tensor) -> Angles:
-        """Rotary angles of int64 positions [T, 3]."""
-        ...
-
-    def gdn_project(self, m: Tensor, w: weights.Gdn) -> GdnProjected:
-        """Projections of [T, H]."""
-        ...
-
-    def gdn_convolve(self, x: GdnProjected, tail: Tensor, w: weights.Gdn) -> GdnInputs:
-        """Short convolution behind `tail` [taps-1, channels], and normalisation."""
-        ...
-
-    def gdn_step(self, x: GdnInputs, s: Tensor) -> tuple[Tensor, Tensor]:
-        """The delta rule row by row: outputs [T, nv, d] and the state after the last row."""
-        ...
-
-    def gdn_chunk(self, x: GdnInputs, s: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """As `gdn_step` in chunks at fixed absolute positions; the first row is token `start`."""
-        ...
-
-    def gdn_advance(self, x: GdnInputs, s: Tensor) -> Tensor:
-        """The state `gdn_step` leaves, without outputs: a commit."""
-        ...
-
-    def gdn_output(self, o: Tensor, z: Tensor, w: weights.Gdn) -> Tensor:
-        """Norm, gate and output projection: [T, H]."""
-        ...
-
-    def qsa_project(self, m: Tensor, angles: Angles, w: weights.Qsa) -> QsaInputs:
-        """Projections, norms and rotation."""
-        ...
-
-    def qsa_block_keys(self, ik: Tensor, angles: Angles, w: weights.Qsa) -> Tensor:
-        """Raw indexer keys [n*ratio, id] of complete blocks to block keys [n, id]."""
-        ...
-
-    def qsa_attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
-        """Attention of the last T of n tokens over what the indexer selects (all, unless sparse): [T, nh, hd].
-
-        `k` and `v` are [n, nkv, hd] and include the T rows themselves.
+        A window runs the delta rule row by row; a prompt pass may run it in chunks at fixed absolute positions.
         """
         ...
 
-    def qsa_output(self, o: Tensor, gate: Tensor, w: weights.Qsa) -> Tensor:
-        """Gate and output projection: [T, H]."""
+    def passes(self, batch: Batch, residual: Streams) -> list[Pass]:
+        """What the pass computed, by conversation."""
         ...
 
-    def route(self, m: Tensor, w: weights.Moe) -> Route:
+    def commit(self, state: State, done: Pass, n: int) -> None:
+        """Accept the first n rows of a conversation's pass; the others leave no trace."""
+        ...
+
+    def linear(self, x: Activations, w: weights.Matrix) -> Tensor:
+        """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
+        ...
+
+    def rms(self, x: Tensor, w: Tensor, groups: int = 1) -> Activations:
+        """RMS norm of [T, D], each of `groups` parts on its own."""
+        ...
+
+    def streams(self, x: Tensor) -> Streams:
+        """S copies of [T, H] side by side."""
+        ...
+
+    def embed(self, batch: Batch, table: weights.RowTable) -> Tensor:
+        """The batch's rows of a table: [T, H]."""
+        ...
+
+    def hc_read(self, residual: Streams, w: weights.HyperConnection) -> tuple[Activations, Tensor | None]:
+        """Streams to a block's input [T, H] and write-back strengths [T, S]."""
+        ...
+
+    def hc_write(self, residual: Streams, out: Tensor, inject: Tensor | None) -> Streams:
+        """Add a block's output [T, H] to the streams."""
+        ...
+
+    def gdn_project(self, m: Activations, w: weights.Gdn) -> GdnProjected:
+        """Projections of [T, H]."""
+        ...
+
+    def gdn_mix(self, x: GdnProjected, batch: Batch, number: int, w: weights.Gdn) -> Activations:
+        """Short convolution, delta rule, norm and gate: [T, nv*d]."""
+        ...
+
+    def gdn_output(self, o: Activations, w: weights.Gdn) -> Tensor:
+        """Output projection: [T, H]."""
+        ...
+
+    def qsa_project(self, m: Activations, batch: Batch, w: weights.Qsa) -> QsaInputs:
+        """Projections, norms and rotation."""
+        ...
+
+    def qsa_attend(self, x: QsaInputs, batch: Batch, number: int, w: weights.Qsa, *, sparse: bool) -> Activations:
+        """Write the rows' keys and values, attend to what the indexer selects (all, unless sparse), gate.
+
+        Returns:
+            [T, nh*hd].
+        """
+        ...
+
+    def qsa_output(self, o: Activations, w: weights.Qsa) -> Tensor:
+        """Output projection: [T, H]."""
+        ...
+
+    def route(self, m: Activations, w: weights.Moe) -> Route:
         """Choose each row's experts."""
         ...
 
-    def experts(self, m: Tensor, route: Route, w: weights.Moe) -> Tensor:
-        """Weighted sum of the chosen experts, in the router's order: [T, H]."""
+    def experts(self, m: Activations, route: Route, w: weights.Moe) -> Tensor:
+        """Weighted sum of the chosen experts in the router's order, the shared one last: [T, H]."""
         ...
 
-    def shared_expert(self, m: Tensor, w: weights.Moe) -> Tensor:
-        """The expert every row visits: [T, H]."""
+    def ngram_numbers(self, batch: Batch) -> Any:
+        """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
         ...
 
-    def ngram_numbers(self, history: tuple[int, ...], ids: Sequence[int]) -> NDArray[np.int64]:
-        """Hash T ids behind a history: numbers of table rows, [T, rows_per_token]."""
-        ...
-
-    def ngram_rows(self, numbers: NDArray[np.int64], w: weights.Ple) -> Tensor:
+    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
         """Read table rows: [T, rows_per_token*width].
 
         Raises:
@@ -185,10 +218,10 @@ class Ops(Protocol):
         """
         ...
 
-    def ngram_gate(self, residual: Tensor, e: Tensor, w: weights.Ple) -> NgramGated:
+    def ngram_gate(self, residual: Streams, e: Activations, w: weights.Ple) -> NgramGated:
         """Project the embeddings and gate them by the streams."""
         ...
 
-    def ngram_smooth(self, residual: Tensor, x: NgramGated, tail: Tensor, w: weights.Ple) -> Tensor:
-        """Add the embeddings, smoothed along the sequence behind `tail` [(taps-1)*n, S*H], to the streams."""
+    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: Batch, w: weights.Ple) -> Streams:
+        """Add the embeddings, smoothed along each sequence, to the streams."""
         ...

@@ -62,6 +62,11 @@ class MtpState:
     pending: Rows  # [S*H] a cell not computed yet
     pending_ids: tuple[int, ...] = ()  # the token after each
 
+    @property
+    def layers(self) -> tuple[QsaState, ...]:
+        """Its only layer, as a pass asks for it."""
+        return (self.kv,)
+
     def clone(self) -> "MtpState":
         """An independent copy."""
         return MtpState(

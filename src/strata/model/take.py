@@ -1,6 +1,6 @@
-"""Handing out a file's tensors: each once, checked, in float32."""
+"""Handing out a file's tensors: each once, checked; matrices as they are stored, the rest in float32."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Protocol
 
@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.errors import ModelError
-from strata.formats import apply_tensor_scale
+from strata.formats import BlockType, apply_tensor_scale, by_name
+from strata.model.weights import Matrix, Quantised
+
+_F32 = by_name("F32")
 
 
 class Info(Protocol):
@@ -19,6 +22,11 @@ class Info(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Outputs first."""
+        ...
+
+    @property
+    def type(self) -> BlockType:
+        """Of its blocks."""
         ...
 
 
@@ -32,6 +40,10 @@ class Directory(Protocol):
 
     def load(self, name: str) -> NDArray[np.float32]:
         """A whole tensor, dequantised."""
+        ...
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The stored bytes, ``uint8 [*shape[:-1], row_bytes]``."""
         ...
 
     def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:
@@ -57,11 +69,19 @@ class Taker:
 
     A dry taker reads nothing: it hands out tensors without memory, counts their bytes and collects every problem
     instead of stopping at the first.
+
+    Args:
+        directory: where tensors come from.
+        kept: names of the block types whose matrices are handed out as they are stored. Matrices of others, and all
+            other tensors, become float32.
+        dry: read nothing.
     """
 
-    def __init__(self, directory: Directory, *, dry: bool = False) -> None:
+    def __init__(self, directory: Directory, *, kept: Container[str] = (), dry: bool = False) -> None:
         self._directory = directory
+        self._kept = kept
         self._dry = dry
+        self.widened: set[str] = set()
         self._taken: set[str] = set()
         self.problems: list[str] = []
         self.bytes = 0
@@ -77,15 +97,34 @@ class Taker:
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A float32 tensor, multiplied by its `.scale` tensor if the file has one (NVFP4)."""
         self._check(name, shape)
-        scale = name.removesuffix(".weight") + ".scale"
-        scaled = name.endswith(".weight") and self.has(scale)
-        if scaled:
-            self._check(scale, shape[:1] if len(shape) == 3 else (1,))
+        scale = self._scale(name, shape)
         self.bytes += 4 * prod(shape)
         if self._dry:
             return torch.empty((0,) * len(shape), device="meta")  # a wrong shape may be too large even for a view
         values = self._directory.load(name)
-        return torch.from_numpy(apply_tensor_scale(values, self._directory.load(scale)) if scaled else values)
+        return torch.from_numpy(values if scale is None else apply_tensor_scale(values, self._directory.load(scale)))
+
+    def matrix(self, name: str, *shape: int, cut: int = 0) -> Matrix:
+        """A matrix `Ops.linear` multiplies with: as it is stored, or a tensor if no type is kept so.
+
+        One whose type is not kept, or whose rows cannot be cut before input `cut`, is stored anew in float32.
+        """
+        if not self._kept:
+            return self.tensor(name, *shape)
+        info = self._directory.tensors.get(name)
+        if info is None or info.type.name not in self._kept or cut % info.type.weights:
+            if info is not None:
+                self.widened.add(info.type.name)
+            values = self.tensor(name, *shape)
+            empty = np.empty((0,) * len(shape), np.uint8)
+            return Quantised(_F32, empty if self._dry else values.numpy().view(np.uint8))
+        self._check(name, shape)
+        scale = self._scale(name, shape)
+        if tuple(info.shape) == shape:
+            self.bytes += prod(shape[:-1]) * info.type.row_bytes(shape[-1])
+        if self._dry:
+            return Quantised(info.type, np.empty((0,) * len(shape), np.uint8))
+        return Quantised(info.type, self._directory.raw(name), None if scale is None else self._directory.load(scale))
 
     def table(self, name: str, rows: int, width: int) -> FileTable:
         """A matrix that stays in the file."""
@@ -102,6 +141,14 @@ class Taker:
         if not self._dry:
             raise ModelError(problem)
         self.problems.append(problem)
+
+    def _scale(self, name: str, shape: tuple[int, ...]) -> str | None:
+        """Name of the tensor that multiplies this one, if the file has it."""
+        scale = name.removesuffix(".weight") + ".scale"
+        if not name.endswith(".weight") or not self.has(scale):
+            return None
+        self._check(scale, shape[:1] if len(shape) == 3 else (1,))
+        return scale
 
     def _check(self, name: str, shape: tuple[int, ...]) -> None:
         self._taken.add(name)

@@ -1,15 +1,63 @@
 """The weights of one model as the forward pass sees them.
 
-All tensors are float32 and follow the file's conventions, not the checkpoint's: norm weights already contain the
-one of "1 + w", `a` is -exp(A_log), value heads are in tiled order (value head j uses key head j mod nk). See
-gguf-tensors spec, sections 3-5. Matrices are [outputs, inputs].
+Matrices stay as the file stores them; vectors and convolutions are float32 tensors. Both follow the file's
+conventions, not the checkpoint's: norm weights already contain the one of "1 + w", `a` is -exp(A_log), value heads are
+in tiled order (value head j uses key head j mod nk). See gguf-tensors spec, sections 3-5. Matrices are [outputs,
+inputs].
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+from strata.formats import BlockType
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Quantised:
+    """A matrix, or one per expert, in the bytes of its file: quantised types, and float types too.
+
+    Attributes:
+        type: of its blocks.
+        raw: ``uint8 [N, row_bytes]`` or ``[E, N, row_bytes]``; usually a view of the mapped file.
+        scale: float32, one number or one per expert, that multiplies every output (NVFP4 files); None for one.
+    """
+
+    type: BlockType
+    raw: NDArray[np.uint8]
+    scale: NDArray[np.float32] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of a tensor: ``(N, K)`` or ``(E, N, K)``."""
+        return (*self.raw.shape[:-1], self.raw.shape[-1] // self.type.bytes * self.type.weights)
+
+    def outputs(self, part: slice) -> "Quantised":
+        """Some of the outputs (of every expert)."""
+        return Quantised(self.type, self.raw[..., part, :], self.scale)
+
+    def inputs(self, part: slice) -> "Quantised":
+        """Some of the inputs, copied; the cuts must not go through blocks."""
+        first, last, _ = part.indices(self.shape[-1])
+        assert first % self.type.weights == last % self.type.weights == 0
+        at, end = (edge // self.type.weights * self.type.bytes for edge in (first, last))
+        return Quantised(self.type, np.ascontiguousarray(self.raw[..., at:end]), self.scale)
+
+
+KEPT = frozenset(
+    {
+        *("F32", "BF16", "F16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q4_K", "Q4_1", "Q2_0", "Q2_0_128", "MXFP4", "NVFP4"),
+        *("IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ1_M"),
+    }
+)
+"""Names of the block types that are multiplied with as they are stored; matrices of others become float32."""
+
+Matrix = Tensor | Quantised
+"""What `Ops.linear` multiplies with: float32, or as it is stored."""
 
 
 class RowTable(Protocol):
@@ -30,38 +78,38 @@ class HyperConnection:
     """Reads the S residual streams into one input, and says how the output is written back (section 5)."""
 
     norm: Tensor  # [S*H]
-    down: Tensor  # [r, S*H]
-    up: Tensor  # [S*H, r]
-    inject: Tensor | None  # [S, S*H]; absent in a final mixer
+    down: Matrix  # [r, S*H]
+    up: Matrix  # [S*H, r]
+    inject: Matrix | None  # [S, S*H]; absent in a final mixer
 
 
 @dataclass(frozen=True, slots=True)
 class Gdn:
     """Gated delta network (section 6)."""
 
-    qkv: Tensor  # [(2nk+nv)*d, H]
-    z: Tensor  # [nv*d, H]
-    alpha: Tensor  # [nv, H]
-    beta: Tensor  # [nv, H]
+    qkv: Matrix  # [(2nk+nv)*d, H]
+    z: Matrix  # [nv*d, H]
+    alpha: Matrix  # [nv, H]
+    beta: Matrix  # [nv, H]
     conv: Tensor  # [(2nk+nv)*d, taps]
     a: Tensor  # [nv], always negative
     dt: Tensor  # [nv]
     norm: Tensor  # [d], plain weight
-    out: Tensor  # [H, nv*d]
+    out: Matrix  # [H, nv*d]
 
 
 @dataclass(frozen=True, slots=True)
 class Qsa:
     """Sparse attention with an indexer (section 7)."""
 
-    q: Tensor  # [nh*2*hd, H]: per head query rows, then gate rows
-    k: Tensor  # [nkv*hd, H]
-    v: Tensor  # [nkv*hd, H]
-    o: Tensor  # [H, nh*hd]
+    q: Matrix  # [nh*2*hd, H]: per head query rows, then gate rows
+    k: Matrix  # [nkv*hd, H]
+    v: Matrix  # [nkv*hd, H]
+    o: Matrix  # [H, nh*hd]
     q_norm: Tensor  # [hd]
     k_norm: Tensor  # [hd]
-    iq: Tensor  # [ih*id, H]
-    ik: Tensor  # [id, H]
+    iq: Matrix  # [ih*id, H]
+    ik: Matrix  # [id, H]
     iq_norm: Tensor  # [id]
     ik_norm: Tensor  # [id]
 
@@ -70,14 +118,14 @@ class Qsa:
 class Moe:
     """Routed experts and the shared one (section 9)."""
 
-    router: Tensor  # [E, H]
-    gate: Tensor  # [E, I, H]
-    up: Tensor  # [E, I, H]
-    down: Tensor  # [E, H, I]
+    router: Matrix  # [E, H]
+    gate: Matrix  # [E, I, H]
+    up: Matrix  # [E, I, H]
+    down: Matrix  # [E, H, I]
     shared_weight: Tensor  # [H]: the shared expert's own gate
-    shared_gate: Tensor  # [shared, H]
-    shared_up: Tensor  # [shared, H]
-    shared_down: Tensor  # [H, shared]
+    shared_gate: Matrix  # [shared, H]
+    shared_up: Matrix  # [shared, H]
+    shared_down: Matrix  # [H, shared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +133,8 @@ class Ple:
     """n-gram hash embedding (section 10)."""
 
     table: RowTable  # [rows, width]
-    key: Tensor  # [S*H, rows_per_token*width]
-    value: Tensor  # [H, rows_per_token*width]
+    key: Matrix  # [S*H, rows_per_token*width]
+    value: Matrix  # [H, rows_per_token*width]
     norm_key: Tensor  # [S*H]
     norm_query: Tensor  # [S*H]
     norm_conv: Tensor  # [S*H]
@@ -110,12 +158,12 @@ class Mtp:
 
     enorm: Tensor  # [H]
     hnorm: Tensor  # [S*H]
-    fc_embedding: Tensor  # [H, H]
-    fc_hidden: Tensor  # [H, H]
+    fc_embedding: Matrix  # [H, H]
+    fc_hidden: Matrix  # [H, H]
     layer: Layer
     mixer: HyperConnection
     embed: RowTable  # the trunk's, unless the file has its own
-    head: Tensor  # likewise
+    head: Matrix  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +173,5 @@ class Weights:
     embed: RowTable  # [V, H]
     layers: tuple[Layer, ...]
     mixer: HyperConnection
-    head: Tensor  # [V, H]
+    head: Matrix  # [V, H]
     mtp: Mtp | None

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig, Ple
-from strata.model.ops import Angles, GdnInputs, GdnProjected, NgramGated, QsaInputs, Route
+from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
+from strata.model.state import GdnState, QsaState, State
+from strata.ops import conversation
+from strata.ops.conversation import CpuBatch, CpuPass, joined
 from strata.ops.gdn import kernel as delta_rule
 from strata.ops.gdn import project as gdn
 from strata.ops.gdn import recurrent
 from strata.ops.hyper_connection import reference as hc
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.moe import reference as moe
 from strata.ops.ngram import hash as ngram_hash
 from strata.ops.ngram import mix as ngram
@@ -35,7 +38,20 @@ class CpuOps:
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 
-    def linear(self, x: Tensor, w: Tensor) -> Tensor:
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
+        """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
+        return conversation.begin(segments, self.angles)
+
+    def passes(self, batch: CpuBatch, residual: Tensor) -> list[Pass]:
+        """See `Ops.passes`."""
+        return list(conversation.passes(batch, residual))
+
+    def commit(self, state: State, done: Pass, n: int) -> None:
+        """See `Ops.commit`."""
+        assert isinstance(done, CpuPass)
+        conversation.commit(state, done, n, self._c.qsa.ratio, delta_rule_advance)
+
+    def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""
         return linear(x, w)
 
@@ -43,62 +59,81 @@ class CpuOps:
         """See `Ops.rms`."""
         return rms_grouped(x, w, groups, self._c.eps)
 
+    def streams(self, x: Tensor) -> Tensor:
+        """See `Ops.streams`."""
+        return x.repeat(1, self._c.S)
+
+    def embed(self, batch: CpuBatch, table: weights.RowTable) -> Tensor:
+        """See `Ops.embed`."""
+        return table.rows(batch.ids)
+
     def hc_read(self, residual: Tensor, w: weights.HyperConnection) -> tuple[Tensor, Tensor | None]:
         """See `Ops.hc_read`."""
         return hc.read(residual, w, self._c.S, self._c.eps)
 
-    def hc_write(self, residual: Tensor, out: Tensor, inject: Tensor) -> Tensor:
+    def hc_write(self, residual: Tensor, out: Tensor, inject: Tensor | None) -> Tensor:
         """See `Ops.hc_write`."""
+        assert inject is not None, "only a final mixer lacks inject"
         return hc.write(residual, out, inject)
 
     def angles(self, positions: Tensor) -> Angles:
-        """See `Ops.angles`."""
+        """Rotary angles of int64 positions [T, 3]."""
         return Angles(*rope.cos_sin(positions, self._c.rope))
 
     def gdn_project(self, m: Tensor, w: weights.Gdn) -> GdnProjected:
         """See `Ops.gdn_project`."""
         return gdn.project(m, w, self._c.gdn)
 
-    def gdn_convolve(self, x: GdnProjected, tail: Tensor, w: weights.Gdn) -> GdnInputs:
-        """See `Ops.gdn_convolve`."""
-        return gdn.mix(x, tail, w, self._c.gdn)
+    def gdn_mix(self, x: GdnProjected, batch: CpuBatch, number: int, w: weights.Gdn) -> Tensor:
+        """See `Ops.gdn_mix`."""
+        parts = []
+        for segment, record in zip(batch.segments, batch.records, strict=True):
+            memory = segment.memory.layers[number]
+            assert isinstance(memory, GdnState)
+            own = gdn.mix(x.part(segment.rows), memory.tail, w, self._c.gdn)
+            steps = recurrent.recurrent if memory.s.dtype == torch.float64 else delta_rule.steps
+            o, record.after[number] = steps(own.q, own.k, own.v, own.beta, own.g, memory.s)
+            record.gdn[number] = own
+            parts.append(o)
+        return gdn.gated(joined(parts), x.z, w.norm, self._c.eps)
 
-    def gdn_step(self, x: GdnInputs, s: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Ops.gdn_step`."""
-        steps = recurrent.recurrent if s.dtype == torch.float64 else delta_rule.steps
-        return steps(x.q, x.k, x.v, x.beta, x.g, s)
-
-    def gdn_chunk(self, x: GdnInputs, s: Tensor, start: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002  # row by row
-        """See `Ops.gdn_chunk`; here the same bytes as `gdn_step`, wherever the rows are cut."""
-        return self.gdn_step(x, s)
-
-    def gdn_advance(self, x: GdnInputs, s: Tensor) -> Tensor:
-        """See `Ops.gdn_advance`."""
-        advance = recurrent.advance if s.dtype == torch.float64 else delta_rule.advance
-        return advance(x.k, x.v, x.beta, x.g, s)
-
-    def gdn_output(self, o: Tensor, z: Tensor, w: weights.Gdn) -> Tensor:
+    def gdn_output(self, o: Tensor, w: weights.Gdn) -> Tensor:
         """See `Ops.gdn_output`."""
-        return gdn.output(o, z, w, self._c.eps)
+        return linear(o, w.out)
 
-    def qsa_project(self, m: Tensor, angles: Angles, w: weights.Qsa) -> QsaInputs:
+    def qsa_project(self, m: Tensor, batch: CpuBatch, w: weights.Qsa) -> QsaInputs:
         """See `Ops.qsa_project`."""
-        return qsa.project(m, angles, w, self._c.qsa, self._c.eps)
+        return qsa.project(m, batch.angles, w, self._c.qsa, self._c.eps)
 
-    def qsa_block_keys(self, ik: Tensor, angles: Angles, w: weights.Qsa) -> Tensor:
-        """See `Ops.qsa_block_keys`."""
-        return qsa.block_keys(ik, angles, w, self._c.qsa.ratio, self._c.eps)
-
-    def qsa_attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
+    def qsa_attend(self, x: QsaInputs, batch: CpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Tensor:
         """See `Ops.qsa_attend`."""
+        c = self._c.qsa
+
+        def block_keys(raw: Tensor, first: Tensor) -> Tensor:
+            return qsa.block_keys(raw, self.angles(first), w, c.ratio, self._c.eps)
+
+        parts = []
+        for segment in batch.segments:
+            memory, own = segment.memory.layers[number], x.part(segment.rows)
+            assert isinstance(memory, QsaState)
+            rows = (own.k, own.v, own.ik)
+            k, v, blocks = conversation.extend(memory, segment.memory.positions, rows, c.ratio, block_keys)
+            parts.append(self.attend(own, k, v, blocks, sparse=sparse))
+        return attend.gated(joined(parts), x.gate)
+
+    def attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
+        """Attention of the last T of n tokens over what the indexer selects (all, unless sparse): [T, nh, hd].
+
+        `k` and `v` are [n, nkv, hd] and include the T rows themselves.
+        """
         c = self._c.qsa
         blocks = c.budget // c.ratio if sparse else len(block_keys)
         run = plain_attention.attend if k.dtype == torch.float64 else attention.attend
         return run(x.q, x.iq, k, v, block_keys, blocks, c.ratio)
 
-    def qsa_output(self, o: Tensor, gate: Tensor, w: weights.Qsa) -> Tensor:
+    def qsa_output(self, o: Tensor, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
-        return attend.output(o, gate, w.o)
+        return linear(o, w.o)
 
     def route(self, m: Tensor, w: weights.Moe) -> Route:
         """See `Ops.route`."""
@@ -106,15 +141,11 @@ class CpuOps:
 
     def experts(self, m: Tensor, route: Route, w: weights.Moe) -> Tensor:
         """See `Ops.experts`."""
-        return moe.experts(m, route, w)
+        return moe.experts(m, route, w) + moe.shared_expert(m, w)
 
-    def shared_expert(self, m: Tensor, w: weights.Moe) -> Tensor:
-        """See `Ops.shared_expert`."""
-        return moe.shared_expert(m, w)
-
-    def ngram_numbers(self, history: tuple[int, ...], ids: Sequence[int]) -> NDArray[np.int64]:
+    def ngram_numbers(self, batch: CpuBatch) -> NDArray[np.int64]:
         """See `Ops.ngram_numbers`."""
-        return ngram_hash.row_numbers(history, ids, self._ple)
+        return np.concatenate([self._numbers(segment) for segment in batch.segments])
 
     def ngram_rows(self, numbers: NDArray[np.int64], w: weights.Ple) -> Tensor:
         """See `Ops.ngram_rows`."""
@@ -125,11 +156,27 @@ class CpuOps:
         """See `Ops.ngram_gate`."""
         return ngram.gate(residual, e, w, self._c.S, self._c.eps)
 
-    def ngram_smooth(self, residual: Tensor, x: NgramGated, tail: Tensor, w: weights.Ple) -> Tensor:
+    def ngram_smooth(self, residual: Tensor, x: NgramGated, batch: CpuBatch, w: weights.Ple) -> Tensor:
         """See `Ops.ngram_smooth`."""
-        return ngram.smooth(residual, x, tail, w, self._ple.n)
+        parts = []
+        for segment, record in zip(batch.segments, batch.records, strict=True):
+            own, state = x.part(segment.rows), segment.memory
+            assert isinstance(state, State)
+            parts.append(ngram.smooth(residual[segment.rows], own, state.ngram_tail, w, self._ple.n))
+            record.ngram = own.normed
+        return joined(parts)
+
+    def _numbers(self, segment: Segment) -> NDArray[np.int64]:
+        assert isinstance(segment.memory, State)
+        return ngram_hash.row_numbers(segment.memory.history, segment.ids, self._ple)
 
     @property
     def _ple(self) -> Ple:
         assert self._c.ple is not None, "a layer with an n-gram table implies its config"
         return self._c.ple
+
+
+def delta_rule_advance(x: gdn.GdnInputs, s: Tensor) -> Tensor:
+    """The state that rows leave, without their outputs."""
+    advance = recurrent.advance if s.dtype == torch.float64 else delta_rule.advance
+    return advance(x.k, x.v, x.beta, x.g, s)

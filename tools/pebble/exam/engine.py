@@ -19,12 +19,12 @@ from strata.text import ChatTemplate, Tokenizer
 class BlindOps(CpuOps):
     """As many blocks as the indexer would choose, chosen at random: the control that must fail."""
 
-    def qsa_attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
+    def attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
         """See ``CpuOps``; indexer queries and block keys are replaced by noise."""
         generator = torch.Generator().manual_seed(k.shape[0])
         noise = torch.randn(x.iq.shape, generator=generator)
         keys = torch.randn(block_keys.shape, generator=generator)
-        return super().qsa_attend(x._replace(iq=noise), k, v, keys, sparse=sparse)
+        return super().attend(x._replace(iq=noise), k, v, keys, sparse=sparse)
 
 
 @dataclass(frozen=True, slots=True)

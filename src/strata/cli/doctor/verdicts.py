@@ -6,6 +6,8 @@ from enum import StrEnum
 from strata.api.ram import shown_bytes
 from strata.cli.doctor.facts import Facts
 
+_BITS = 4  # a weight, in a file of middling size
+
 
 class Level(StrEnum):
     """How good the news is."""
@@ -40,12 +42,12 @@ def _box(problem: str | None) -> Verdict:
 
 
 def _own(facts: Facts) -> Verdict:
-    fits = facts.memory.available / 4 / 1e9
+    fits = 8 * facts.memory.available / _BITS / 1e9
     return Verdict(
         Level.NOTE,
-        f"Other files run if they fit: this version takes float32 in RAM, so about {fits:.1f} billion weights in the "
-        f"{shown_bytes(facts.memory.available)} available. The 125 billion of Qwen3.8-Flash-Next need "
-        f"{shown_bytes(500 * 10**9)}; computing on quantised weights is what the next versions are for.",
+        f"Other files run if they fit: weights stay in RAM as the file stores them, so about {fits:.0f} billion of "
+        f"{_BITS} bits each in the {shown_bytes(facts.memory.available)} available. `strata inspect FILE` says what a "
+        "file needs.",
     )
 
 

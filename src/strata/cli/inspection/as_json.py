@@ -20,6 +20,7 @@ def as_json(facts: Report, listed: TensorDirectory | None, damage: list[str] | N
         "needed_bytes": facts.needed,
         "unread_keys": facts.unread_keys,
         "unused_tensors": facts.unused,
+        "widened_types": facts.widened,
     }
     if listed:
         value["tensors"] = [

@@ -24,7 +24,7 @@ def as_text(facts: Report, listed: TensorDirectory | None, damage: list[str] | N
             [(name, *_sizes(part), _bits(part)) for name, part in (*facts.types, ("all", whole))],
             right=(1, 2, 3, 4),
         ),
-        _memory(facts.needed),
+        _memory(facts),
     ]
     if listed:
         parts.append(_tensors(listed))
@@ -71,12 +71,13 @@ def _bits(part: Part) -> str:
     return f"{8 * part.nbytes / part.weights:.2f}" if part.weights else "-"
 
 
-def _memory(needed: int) -> str:
+def _memory(facts: Report) -> str:
     found = ram.measure()
-    verdict = "it fits" if needed <= found.available else "it does not fit"
+    verdict = "it fits" if facts.needed <= found.available else "it does not fit"
+    widened = f"No kernel reads {', '.join(facts.widened)}: such matrices become float32.\n" if facts.widened else ""
     return (
-        f"This version runs models dequantised to float32 in RAM: needs {shown_bytes(needed)}, "
-        f"{shown_bytes(found.available)} available; {verdict}.\n"
+        f"Weights stay in RAM as the file stores them: needs {shown_bytes(facts.needed)}, "
+        f"{shown_bytes(found.available)} available; {verdict}.\n{widened}"
     )
 
 

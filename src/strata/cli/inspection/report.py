@@ -42,6 +42,7 @@ class Report:
         needed: bytes of memory this version takes to run it.
         unread_keys: metadata keys of the architecture this version does not look at.
         unused: tensors it has no use for.
+        widened: block types without a kernel, whose matrices take float32 in memory.
     """
 
     files: tuple[Path, ...]
@@ -52,6 +53,7 @@ class Report:
     needed: int
     unread_keys: tuple[str, ...]
     unused: tuple[str, ...]
+    widened: tuple[str, ...]
 
 
 def report(directory: TensorDirectory) -> Report:
@@ -83,6 +85,7 @@ def report(directory: TensorDirectory) -> Report:
         needed=inventory.bytes,
         unread_keys=tuple(key for key in directory.metadata if key.startswith(prefix) and key not in watched.read),
         unused=inventory.unused,
+        widened=inventory.widened,
     )
 
 

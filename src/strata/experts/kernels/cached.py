@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import cfunc, njit
+
+TASK_SIGNATURE = "int64(int64, int64, int64)"
 
 
 def compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
@@ -22,3 +24,11 @@ def compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any]
         kept.compile(signature)
     kept.disable_compile()
     return kept
+
+
+def task_function(function: Callable[[int, int, int], int]) -> Any:
+    """A task's function (`strata.experts.kernels.task`) that other compiled code calls by its ``address``."""
+    try:
+        return cfunc(TASK_SIGNATURE, cache=True)(function)
+    except (RuntimeError, OSError):  # as above
+        return cfunc(TASK_SIGNATURE)(function)

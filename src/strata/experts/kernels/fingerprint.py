@@ -10,7 +10,10 @@ from pathlib import Path
 
 from strata.formats import codebooks, families
 
-_FOLDERS = (Path(__file__).parent, *(Path(folder) for package in (codebooks, families) for folder in package.__path__))
+_FOLDERS = (
+    Path(__file__).parents[1],
+    *(Path(folder) for package in (codebooks, families) for folder in package.__path__),
+)
 
 
 @cache

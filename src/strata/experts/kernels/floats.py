@@ -1,4 +1,4 @@
-"""Products of F32 and BF16 matrices with float32 activations, in an order that neither rows nor threads change.
+"""Products of F32, BF16 and F16 matrices with float32 activations, in an order that neither rows nor threads change.
 
 A BLAS product's order of additions depends on how many rows it gets, on the processor and on the number of threads.
 Here it is the quantised products' order with a weight in place of a block: 16 lanes over K, then a halving tree. The
@@ -17,20 +17,24 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from strata.errors import FormatError
+from strata.experts.cpu import choose
 from strata.experts.errors import KernelError
-from strata.experts.kernels.cached import compiled
+from strata.experts.kernels.cached import task_function
 from strata.experts.kernels.emit import FLOAT, I1, I8, I16, I32, I64, Emit
 from strata.experts.kernels.fingerprint import fingerprint
+from strata.experts.kernels.memory import intrinsic, peek, peek_float
 from strata.experts.kernels.product import halved
+from strata.experts.kernels.targets import TARGETS, Target
+from strata.experts.kernels.task import INPUTS, OUTPUTS, ROWS, SCALE, STRIDE, WEIGHTS, WIDTH, run_rows
 from strata.formats import BlockType
 from strata.formats.block import F32, U8
 
 _LANES = 16
 _TOGETHER = 4
-_SIZES = {"F32": 4, "BF16": 2}
+_SIZES = {"F32": 4, "BF16": 2, "F16": 2}
+FLOAT_TYPES = frozenset(_SIZES)
 _FLOATS = ir.VectorType(FLOAT, _LANES)
 _DOUBLES = ir.VectorType(ir.DoubleType(), _LANES)
 _MASK = ir.VectorType(I1, _LANES)
@@ -47,17 +51,22 @@ def _masked(emit: Emit, at: ir.Value, element: ir.Type, mask: ir.Value) -> ir.Va
     return emit.builder.call(function, [pointer, I32(1), mask, emit.every(kind, 0)])
 
 
-def _as_floats(emit: Emit, values: ir.Value) -> ir.Value:
-    if values.type.element == FLOAT:
+def _as_floats(emit: Emit, values: ir.Value, type_name: str, target: Target) -> ir.Value:
+    if type_name == "F32":
         return values
+    if type_name == "F16":
+        return emit.join([target.halves(emit, emit.pick(values, range(side, side + 8))) for side in (0, 8)])
     wide = emit.widened(values, I32)
     return emit.cast(emit.builder.shl(wide, emit.every(wide.type, 16)), _FLOATS)
 
 
 @intrinsic(prefer_literal=True)
-def float_rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, x: Any, width: Any, out: Any) -> Any:
-    """``count`` rows of weights, ``stride`` bytes apart, times one row of activations; writes ``count`` floats."""
-    _, type_name = name.literal_value.split("/")
+def float_rows(
+    _context: Any, name: Any, count: Any, weights: Any, stride: Any, x: Any, width: Any, out: Any, scale: Any
+) -> Any:
+    """``count`` rows of weights, ``stride`` bytes apart, times a row of activations and the scale: ``count`` floats."""
+    _, type_name, target_name = name.literal_value.split("/")
+    target = TARGETS[target_name]
     element, size, together = FLOAT if type_name == "F32" else I16, _SIZES[type_name], count.literal_value
 
     def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -72,7 +81,8 @@ def float_rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, 
         def step(k: ir.Value, load: Any) -> None:
             activations = builder.fpext(load(builder.gep(x_at, [builder.mul(k, I64(4))]), FLOAT), _DOUBLES)
             for row, total in zip(rows, lanes, strict=True):
-                w = _as_floats(emit, load(builder.gep(row, [builder.mul(k, I64(size))]), element))
+                weights = load(builder.gep(row, [builder.mul(k, I64(size))]), element)
+                w = _as_floats(emit, weights, type_name, target)
                 product = builder.fmul(builder.fpext(w, _DOUBLES), activations)
                 builder.store(builder.fadd(builder.load(total), product), total)
 
@@ -87,43 +97,48 @@ def float_rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, 
             mask = builder.icmp_signed("<", numbers, emit.spread(left, numbers.type))
             step(done, lambda pointer, kind: _masked(emit, pointer, kind, mask))
         for r, total in enumerate(lanes):
-            emit.store(builder.fptrunc(halved(emit, builder.load(total)), FLOAT), out_at, 4 * r)
+            rounded = builder.fptrunc(halved(emit, builder.load(total)), FLOAT)
+            emit.store(builder.fmul(rounded, arguments[7]), out_at, 4 * r)
         return context.get_dummy_value()
 
-    return types.void(name, count, weights, stride, x, width, out), codegen
+    return types.void(name, count, weights, stride, x, width, out, scale), codegen
 
 
 @cache
-def float_kernel(type_name: str) -> Any:
-    """``run(raw, x, out, first, last)``: outputs ``first`` to ``last``, without checks and the interpreter lock."""
-    name = f"{fingerprint()}/{type_name}"
+def float_kernel(type_name: str, path: str | None = None) -> Any:
+    """The function of a float type's matrix tasks; see `strata.experts.kernels.task`. Inputs are float32 rows."""
+    name = f"{fingerprint()}/{type_name}/{choose(path)}"
     together = _TOGETHER
 
-    def run(raw, x, out, first, last):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
-        row_bytes, width = raw.shape[1], x.shape[1]
-        base, start, to = np.intp(raw.ctypes.data), np.intp(x.ctypes.data), np.intp(out.ctypes.data)
+    def run(task, first, last):  # noqa: ANN001, ANN202  # compiled
+        base, stride, width = peek(task + WEIGHTS), peek(task + STRIDE), peek(task + WIDTH)
+        count, inputs, outputs = peek(task + ROWS), peek(task + INPUTS), peek(task + OUTPUTS)
+        scale = peek_float(peek(task + SCALE))
         whole = first + (last - first) // together * together
         for n in range(first, whole, together):
-            for t in range(len(x)):
-                at, activations, results = base + n * row_bytes, start + 4 * t * width, to + 4 * (t * len(raw) + n)
-                float_rows(name, together, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
+            at = base + n * stride
+            for t in range(count):
+                x, to = peek(inputs + 8 * t), peek(outputs + 8 * t) + 4 * n
+                float_rows(name, together, at, stride, x, width, to, scale)
         for n in range(whole, last):
-            for t in range(len(x)):
-                at, activations, results = base + n * row_bytes, start + 4 * t * width, to + 4 * (t * len(raw) + n)
-                float_rows(name, 1, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
+            at = base + n * stride
+            for t in range(count):
+                x, to = peek(inputs + 8 * t), peek(outputs + 8 * t) + 4 * n
+                float_rows(name, 1, at, stride, x, width, to, scale)
+        return 0
 
-    matrix = "Array(uint8, 2, 'C', readonly=True)"
-    return compiled(run, f"void({matrix}, float32[:,::1], float32[:,::1], intp, intp)")
+    return task_function(run)
 
 
-def float_product(block_type: BlockType, raw: U8, x: F32, out: F32 | None = None) -> F32:
+def float_product(block_type: BlockType, raw: U8, x: F32, out: F32 | None = None, *, path: str | None = None) -> F32:
     """Float matrix times float activations: `strata.experts.judge.float_product`'s bytes.
 
     Args:
-        block_type: F32 or BF16.
+        block_type: F32, BF16 or F16.
         raw: ``uint8 [N, row_bytes]``; may be a read-only memory map.
         x: ``float32 [T, K]``.
         out: where to write, ``float32 [T, N]``.
+        path: as for `strata.experts.kernels.kernel`.
 
     Raises:
         FormatError: for another type.
@@ -140,5 +155,7 @@ def float_product(block_type: BlockType, raw: U8, x: F32, out: F32 | None = None
         out = np.empty(shape, dtype=np.float32)
     elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise KernelError(f"the output is contiguous float32 {list(shape)}, not {out.dtype} {list(out.shape)}")
-    float_kernel(block_type.name)(np.ascontiguousarray(raw), np.ascontiguousarray(x), out, 0, len(raw))
+    rows = np.ascontiguousarray(x)
+    code = float_kernel(block_type.name, path)
+    run_rows(code, np.ascontiguousarray(raw), x.shape[1], rows, out, (0, len(raw)))
     return out

@@ -1,8 +1,8 @@
 """One compiled kernel: a block type on a processor family."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,26 @@ from numpy.typing import NDArray
 from strata.errors import FormatError
 from strata.experts.cpu import choose
 from strata.experts.errors import KernelError
-from strata.experts.kernels.activations import aligned, arrange
-from strata.experts.kernels.cached import compiled
+from strata.experts.kernels.activations import arrange
+from strata.experts.kernels.cached import task_function
 from strata.experts.kernels.decoded import Decoder
 from strata.experts.kernels.decoders import DECODERS
+from strata.experts.kernels.memory import bytes_at, peek, peek_float, stack, stack_of
 from strata.experts.kernels.product import finish, group_step, name_of
-from strata.experts.kernels.record import GROUP
+from strata.experts.kernels.record import GROUP, RECORD
 from strata.experts.kernels.targets import TARGETS, Target
+from strata.experts.kernels.task import (
+    INPUTS,
+    LIMIT,
+    OUTPUTS,
+    ROWS,
+    ROWS_TOGETHER,
+    SCALE,
+    STRIDE,
+    WEIGHTS,
+    WIDTH,
+    run_rows,
+)
 from strata.formats import BlockType, by_name
 from strata.formats.block import F32, U8
 
@@ -25,20 +38,19 @@ Records = NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Products of one block type with up to eight rows (or more, at no gain) of quantised activations.
+    """Products of one block type with rows of quantised activations.
 
     Attributes:
         type: of the matrix.
         decoder: how its blocks are read.
         target: the processor family.
-        run: ``run(raw, records, out, scratch, first, last)`` writes outputs ``first`` to ``last``; compiled, without
-            the interpreter lock and without checks.
+        code: the function of its matrix tasks; see `strata.experts.kernels.task`.
     """
 
     type: BlockType
     decoder: Decoder = field(repr=False)
     target: Target = field(repr=False)
-    run: Callable[[U8, Records, F32, U8, int, int], None] = field(repr=False)
+    code: Any = field(repr=False)
 
     def arrange(self, q: NDArray[np.int8], s: F32) -> Records:
         """Quantised activations as this kernel reads them; kernels of the same order and offset can share them.
@@ -52,12 +64,18 @@ class Kernel:
         """
         return arrange(q, s, self.decoder.order(self.target), self.decoder.offset)
 
-    def scratch(self, records: Records) -> U8:
-        """Working memory for `run`, each thread its own: running sums, and a copy of the last rows."""
-        rows, groups, _ = records.shape
-        whole = groups * GROUP // self.type.weights * self.type.bytes
-        # Copied rows together are shorter than `whole`; the last of them is read to `whole` bytes from its start.
-        return aligned(64 * rows + 2 * whole).view(np.uint8)
+    def run(self, raw: U8, records: Records, out: F32, first: int, last: int) -> None:
+        """Write outputs ``first`` to ``last`` without checks and the interpreter lock.
+
+        Args:
+            raw: ``uint8 [N, row_bytes]``, contiguous.
+            records: from `arrange`.
+            out: ``float32 [T, N]``, contiguous.
+            first: output.
+            last: output behind the last one.
+        """
+        width = raw.shape[1] // self.type.bytes * self.type.weights
+        run_rows(self.code, raw, width, records, out, (first, last))
 
     def product(self, raw: U8, q: NDArray[np.int8], s: F32, out: F32 | None = None) -> F32:
         """Matrix times activations: `strata.experts.judge.product`'s bytes.
@@ -88,8 +106,7 @@ class Kernel:
             raise KernelError(
                 f"the output is contiguous float32 [{rows}, {len(raw)}], not {out.dtype} {list(out.shape)}"
             )
-        records = self.arrange(q, s)
-        self.run(np.ascontiguousarray(raw), records, out, self.scratch(records), 0, len(raw))
+        self.run(np.ascontiguousarray(raw), self.arrange(q, s), out, 0, len(raw))
         return out
 
 
@@ -97,33 +114,37 @@ class Kernel:
 def _compiled(type_name: str, path: str) -> Kernel:
     block_type, decoder, target = by_name(type_name), DECODERS[type_name], TARGETS[path]
     name = name_of(decoder, target, whole=block_type.weights == GROUP)
-    group_bytes = GROUP // block_type.weights * block_type.bytes
+    group_bytes, lanes_bytes = GROUP // block_type.weights * block_type.bytes, 64 * ROWS_TOGETHER
 
-    def run(raw, records, out, scratch, first, last):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
-        # Only addresses of arguments are taken: an array made here would be freed after its last use by name.
-        n, row_bytes = raw.shape
-        rows, groups, record = records.shape
-        used, whole = 64 * rows, groups * group_bytes
-        # What lies behind the end of a row is read and not used; behind the end of the matrix it must exist, so the
-        # last rows are taken from a copy. Rows that are whole groups need none.
-        safe = max(0, n + 1 - (whole + row_bytes - 1) // row_bytes)
-        for i in range(used + (2 * whole if last > safe else 0)):
-            scratch[i] = 0
-        for r in range(safe, n if last > safe else safe):
-            for i in range(row_bytes):
-                scratch[used + (r - safe) * row_bytes + i] = raw[r, i]
-        lanes, begin, to = np.intp(scratch.ctypes.data), np.intp(records.ctypes.data), np.intp(out.ctypes.data)
-        base, copy = np.intp(raw.ctypes.data), np.intp(scratch.ctypes.data) + used - safe * row_bytes
-        for r in range(first, last):
-            row = (base if r < safe else copy) + r * row_bytes
-            for g in range(groups):
-                at, half = row + g * group_bytes, lanes + 32 * (g & 1)
-                group_step(name, at, begin + g * record, groups * record, half, rows)  # type: ignore[call-arg]
-            finish(lanes, to + 4 * r, 4 * n, rows)  # type: ignore[call-arg]  # numba passes the first argument
+    def run(task, first, last):  # noqa: ANN001, ANN202  # compiled
+        base, stride, limit = peek(task + WEIGHTS), peek(task + STRIDE), peek(task + LIMIT)
+        count, inputs, outputs = peek(task + ROWS), peek(task + INPUTS), peek(task + OUTPUTS)
+        groups, scale = (peek(task + WIDTH) + GROUP - 1) // GROUP, peek_float(peek(task + SCALE))
+        whole = groups * group_bytes
+        lanes = stack(lanes_bytes)
+        cleared = bytes_at(lanes)
+        for i in range(lanes_bytes):
+            cleared[i] = 0
+        # What lies behind the end of a row is read and not used; behind the limit it must not be, so a row that
+        # reaches there is taken from a copy. Rows that are whole groups need none.
+        beyond = base + (last - 1) * stride + whole - limit
+        copy = stack_of(whole if beyond > 0 else 0)
+        for start in range(0, count, ROWS_TOGETHER):
+            rows, records, to = min(ROWS_TOGETHER, count - start), inputs + 8 * start, outputs + 8 * start
+            for r in range(first, last):
+                row = base + r * stride
+                if row + whole > limit:
+                    source, target_bytes = bytes_at(row), bytes_at(copy)
+                    for i in range(whole):
+                        target_bytes[i] = source[i] if row + i < limit else 0
+                    row = copy
+                for g in range(groups):
+                    half = lanes + 32 * (g & 1)
+                    group_step(name, row + g * group_bytes, records, g * RECORD, half, rows)
+                finish(lanes, to, 4 * r, rows, scale)
+        return 0
 
-    matrix = "Array(uint8, 2, 'C', readonly=True)"
-    signature = f"void({matrix}, int8[:,:,::1], float32[:,::1], uint8[::1], intp, intp)"
-    return Kernel(block_type, decoder, target, compiled(run, signature))
+    return Kernel(block_type, decoder, target, task_function(run))
 
 
 def kernel(block_type: BlockType, path: str | None = None) -> Kernel:

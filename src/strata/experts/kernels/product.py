@@ -10,12 +10,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from strata.experts.kernels.decoded import Decoder, Group
 from strata.experts.kernels.decoders import DECODERS
 from strata.experts.kernels.emit import BLOCK_FLOATS, BLOCK_INTS, FLOAT, I8, I32, I64, Emit
 from strata.experts.kernels.fingerprint import fingerprint
+from strata.experts.kernels.memory import intrinsic
 from strata.experts.kernels.record import GROUP, KEEP_AT, SCALE_AT, SUM_AT
 from strata.experts.kernels.targets import TARGETS, Target
 from strata.experts.kernels.targets.target import Unsigned
@@ -72,32 +72,37 @@ def name_of(decoder: Decoder, target: Target, *, whole: bool) -> str:
 
 
 @intrinsic(prefer_literal=True)
-def group_step(_context: Any, name: Any, raw: Any, records: Any, stride: Any, sums: Any, rows: Any) -> Any:
+def group_step(_context: Any, name: Any, raw: Any, inputs: Any, offset: Any, sums: Any, rows: Any) -> Any:
     """Decode eight blocks and add their part to every row's sums.
 
-    ``group_step(name, raw, records, stride, sums, rows)``: a constant from `name_of`; addresses of the blocks, of the
-    first row's record and of the running sums ``float32 [rows, 16]``, at the half that these blocks belong to;
-    ``stride`` bytes lie between the rows' records.
+    ``group_step(name, raw, inputs, offset, sums, rows)``: a constant from `name_of`; addresses of the blocks, of the
+    addresses of the rows' records, of which the group's lie ``offset`` bytes further, and of the running sums ``float32
+    [rows, 16]``, at the half that these blocks belong to.
     """
     _, decoder_name, target_name, shape = name.literal_value.split("/")
     decoder, target, block = DECODERS[decoder_name], TARGETS[target_name], by_name(decoder_name)
 
     def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         emit = Emit(builder)
-        raw_at, records_at, sums_at = (builder.inttoptr(arguments[i], I8.as_pointer()) for i in (1, 2, 4))
+        raw_at, inputs_at, sums_at = (builder.inttoptr(arguments[i], I8.as_pointer()) for i in (1, 2, 4))
+
+        def record_of(row: ir.Value) -> ir.Value:
+            first = emit.load(builder.gep(inputs_at, [builder.mul(row, I64(8))]), 0, I64)
+            return builder.inttoptr(builder.add(first, arguments[3]), I8.as_pointer())
+
         with builder.if_then(builder.icmp_signed(">", arguments[5], I64(_ALONE))):
             _prefetch(emit, raw_at, GROUP * block.bytes // block.weights)
         group = decoder.decode(emit, target, raw_at)
         if shape == "padded":
-            group = _kept(emit, group, records_at)
+            group = _kept(emit, group, record_of(I64(0)))
         with cgutils.for_range(builder, arguments[5]) as loop:
-            record = builder.gep(records_at, [builder.mul(loop.index, arguments[3])])
+            record = record_of(loop.index)
             total = builder.gep(sums_at, [builder.mul(loop.index, I64(64))])
             parts = _parts(emit, target, decoder, group, record)
             emit.store(builder.fadd(emit.load(total, 0, BLOCK_FLOATS), parts), total)
         return context.get_dummy_value()
 
-    return types.void(name, raw, records, stride, sums, rows), codegen
+    return types.void(name, raw, inputs, offset, sums, rows), codegen
 
 
 def halved(emit: Emit, lanes: ir.Value) -> ir.Value:
@@ -108,19 +113,24 @@ def halved(emit: Emit, lanes: ir.Value) -> ir.Value:
 
 
 @intrinsic
-def finish(_context: Any, sums: Any, out: Any, stride: Any, rows: Any) -> Any:
-    """Halve 16 lanes to one sum per row and write it; the lanes are zero afterwards."""
+def finish(_context: Any, sums: Any, outputs: Any, offset: Any, rows: Any, scale: Any) -> Any:
+    """Halve 16 lanes to one sum per row, times the scale, and write it; the lanes are zero afterwards.
+
+    ``finish(sums, outputs, offset, rows, scale)``: addresses of the lanes and of the addresses of the rows' outputs, of
+    which this one lies ``offset`` bytes further. A scale of one changes no bit.
+    """
 
     def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         emit = Emit(builder)
-        sums_at, out_at = (builder.inttoptr(arguments[i], I8.as_pointer()) for i in (0, 1))
+        sums_at, outputs_at = (builder.inttoptr(arguments[i], I8.as_pointer()) for i in (0, 1))
         kind = ir.VectorType(FLOAT, 16)
         with cgutils.for_range(builder, arguments[3]) as loop:
             total = builder.gep(sums_at, [builder.mul(loop.index, I64(64))])
             lanes = emit.load(total, 0, kind)
             emit.store(emit.every(kind, 0.0), total)
-            place = builder.gep(out_at, [builder.mul(loop.index, arguments[2])])
-            emit.store(halved(emit, lanes), place)
+            first = emit.load(builder.gep(outputs_at, [builder.mul(loop.index, I64(8))]), 0, I64)
+            place = builder.inttoptr(builder.add(first, arguments[2]), I8.as_pointer())
+            emit.store(builder.fmul(halved(emit, lanes), arguments[4]), place)
         return context.get_dummy_value()
 
-    return types.void(sums, out, stride, rows), codegen
+    return types.void(sums, outputs, offset, rows, scale), codegen

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 
 from strata.experts.errors import KernelError
 from strata.experts.kernels.cached import compiled
+from strata.experts.kernels.memory import carray, floats_at
 from strata.formats.block import F32
 
 _MAGIC = np.float32(12582912.0)
@@ -32,7 +33,7 @@ def _power(_context: Any, exponent: Any) -> Any:
 
 
 @njit
-def exponential(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # compiled: float32 -> float32
+def exponential(x):  # noqa: ANN001, ANN201  # compiled: float32 -> float32
     """The exponential of docs/numerics.md, of IEEE operations alone; never for NaN, which the clamp may swallow."""
     x = min(max(x, _LOW), _HIGH)
     n = (x * _LOG2_E + _MAGIC) - _MAGIC
@@ -41,14 +42,23 @@ def exponential(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # c
     return ((p * (r * r) + r) + _ONE) * _power(np.int32(n))  # type: ignore[call-arg]
 
 
-def _swiglu(gate, up, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
+@njit
+def glu(gate, up, count):  # noqa: ANN001, ANN201  # compiled
+    """``silu(gate) * up`` in place of ``gate``, from the addresses of ``count`` numbers each."""
+    gates, ups = carray(floats_at(gate), count), carray(floats_at(up), count)
+    for i in range(count):
+        g = gates[i]
+        gates[i] = (g / (_ONE + exponential(-g))) * ups[i]
+
+
+def _swiglu(gate, up, out):  # noqa: ANN001, ANN202  # compiled
     for t in range(gate.shape[0]):
         for i in range(gate.shape[1]):
             g = gate[t, i]
             out[t, i] = (g / (_ONE + exponential(-g))) * up[t, i]
 
 
-def _combine(rows, weights, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
+def _combine(rows, weights, out):  # noqa: ANN001, ANN202  # compiled
     for t in range(rows.shape[0]):
         for i in range(rows.shape[2]):
             out[t, i] = np.float32(0)

@@ -1,16 +1,33 @@
 """Gated delta network: everything around the recurrence (model spec, sections 6 and 6.3)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from strata.model import config, weights
-from strata.model.ops import GdnInputs, GdnProjected
+from strata.model.ops import GdnProjected
 from strata.ops.elementwise.fixed import sigmoid, silu, softplus
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms
 
 NORM_EPS = 1e-6
 """Inside the root of the q/k normalisation; a constant of the architecture, not the config's eps."""
+
+
+class GdnInputs(NamedTuple):
+    """What the delta rule takes, and what the state keeps of it."""
+
+    u: Tensor  # [T, channels], before the convolution; its last rows are the next tail
+    q: Tensor  # [T, nk, d], normalised and scaled
+    k: Tensor  # [T, nk, d], normalised
+    v: Tensor  # [T, nv, d]
+    beta: Tensor  # [T, nv], in (0, 1)
+    g: Tensor  # [T, nv], log of the decay, never positive
+
+    def first(self, n: int) -> "GdnInputs":
+        """The inputs of the first n rows."""
+        return GdnInputs(*(x[:n] for x in self))
 
 
 def project(m: Tensor, w: weights.Gdn, c: config.Gdn) -> GdnProjected:
@@ -68,6 +85,6 @@ def unit(x: Tensor) -> Tensor:
     return x / torch.sqrt(x.square().sum(-1, keepdim=True) + NORM_EPS)
 
 
-def output(o: Tensor, z: Tensor, w: weights.Gdn, eps: float) -> Tensor:
-    """Normalise each value head of `o` [T, nv, d], gate it by `z`, project to [T, H]."""
-    return linear((rms(o, w.norm, eps) * sigmoid(z)).flatten(-2), w.out)
+def gated(o: Tensor, z: Tensor, norm: Tensor, eps: float) -> Tensor:
+    """Normalise each value head of `o` [T, nv, d] and gate it by `z`: [T, nv*d]."""
+    return (rms(o, norm, eps) * sigmoid(z)).flatten(-2)

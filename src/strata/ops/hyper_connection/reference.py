@@ -4,7 +4,7 @@ from torch import Tensor
 
 from strata.model.weights import HyperConnection
 from strata.ops.elementwise.fixed import sigmoid, silu
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms_grouped
 
 

@@ -7,7 +7,7 @@ from strata.model import weights
 from strata.model.ops import NgramGated
 from strata.ops.elementwise.fixed import sigmoid, silu
 from strata.ops.gdn.project import convolve
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms_grouped
 
 

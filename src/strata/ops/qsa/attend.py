@@ -1,10 +1,9 @@
-"""Attention over selected tokens, its gate and its output projection (model spec, section 7.3)."""
+"""Attention over selected tokens, and its gate (model spec, section 7.3)."""
 
 import torch
 from torch import Tensor
 
 from strata.ops.elementwise.fixed import sigmoid
-from strata.ops.linear.fixed import linear
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -33,6 +32,6 @@ def attend_row(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     return attend(q, k[cells], v[cells], chosen)
 
 
-def output(o: Tensor, gate: Tensor, w: Tensor) -> Tensor:
-    """Gate `o` [T, nh, hd] elementwise, then project with `w` [H, nh*hd]."""
-    return linear((o * sigmoid(gate)).flatten(1), w)
+def gated(o: Tensor, gate: Tensor) -> Tensor:
+    """Gate `o` [T, nh, hd] elementwise: [T, nh*hd]."""
+    return (o * sigmoid(gate)).flatten(1)

@@ -26,8 +26,9 @@ from strata.experts.kernels.fingerprint import fingerprint
 from strata.experts.kernels.floats import float_rows
 from strata.experts.kernels.swiglu import exponential
 
-_F32 = f"{fingerprint()}/F32"
+_F32 = f"{fingerprint()}/F32/plain"  # every processor adds float32 numbers the same way
 _TOGETHER = 4
+_ONE = np.float32(1)
 
 
 @njit(nogil=True)
@@ -35,9 +36,9 @@ def _products(base, stride, count, x, width, out):  # type: ignore[no-untyped-de
     """`count` rows, `stride` bytes apart from address `base` on, times the row at address `x`; floats at `out`."""
     whole = count // _TOGETHER * _TOGETHER
     for i in range(0, whole, _TOGETHER):
-        float_rows(_F32, _TOGETHER, base + i * stride, stride, x, width, out + 4 * i)  # type: ignore[call-arg]
+        float_rows(_F32, _TOGETHER, base + i * stride, stride, x, width, out + 4 * i, _ONE)
     for i in range(whole, count):
-        float_rows(_F32, 1, base + i * stride, stride, x, width, out + 4 * i)  # type: ignore[call-arg]
+        float_rows(_F32, 1, base + i * stride, stride, x, width, out + 4 * i, _ONE)
 
 
 @njit(nogil=True)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from strata.model import config, weights
 from strata.model.ops import Angles, QsaInputs
-from strata.ops.linear.fixed import linear
+from strata.ops.linear.stored import linear
 from strata.ops.norm.reference import rms
 from strata.ops.rope.reference import rotate
 

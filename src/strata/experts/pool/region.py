@@ -1,0 +1,161 @@
+"""What the pool's threads run: one compiled loop that lives as long as the pool.
+
+Work is published as a list of items, each a function and a part of its task (`strata.experts.kernels.task`). One word
+says all there is to claim: a generation, how many items there are, and how many have been taken. An item is taken by
+adding one to that word if nobody changed it meanwhile, so that a thread that comes late, with the word of an older
+list, takes nothing. The caller publishes, takes items itself, and waits until all are done: that is the barrier
+between two phases.
+
+A thread that finds nothing spins for some tens of microseconds and then sleeps in the kernel (futex) until something is
+published. Nobody sleeps unseen: a sleeper announces itself before it looks at the word a last time, and the caller
+looks for sleepers after it has published.
+"""
+
+from functools import cache
+from typing import Any
+
+from numba import njit
+
+from strata.experts.kernels.cached import compiled
+from strata.experts.kernels.fingerprint import fingerprint
+from strata.experts.kernels.memory import call, peek, poke
+from strata.experts.pool.atomics import add, load, pause, store, swap_if, system_call
+
+# Words of the pool's memory, in bytes. What threads write often lies on lines of its own.
+CLAIM, DONE, FAILED, SLEEPERS, BELL, STOP = range(0, 6 * 64, 64)
+ITEMS, WORKERS, SYSCALL, FUTEX, YIELD, SPINS = range(384, 384 + 6 * 8, 8)
+THREADS = 448  # of each worker a line: what it holds (item + 1, or 0), and whether it has ended
+LINE, ENDED = 64, 8
+
+ITEM = 32  # bytes: function, task, first, last
+
+_COUNT, _GENERATION = 20, 40  # bits below the count of items, and below the generation
+MOST_ITEMS = (1 << _COUNT) - 1
+
+_WAIT, _WAKE = 128, 129  # futex operations, private to the process
+LOST = -1
+"""What `work` returns when a thread ended in the middle of an item."""
+
+
+@cache
+def worker_loop() -> Any:
+    """``run(state, me)``: take items until the pool stops."""
+    mark = fingerprint()
+
+    def run(state, me):
+        if len(mark) == 0:  # its text is part of what is compiled, so that the cache on disk follows changes
+            return 0
+        mine = state + THREADS + me * LINE
+        spins = peek(state + SPINS)
+        idle = 0
+        while load(state + STOP) == 0:
+            bell = load(state + BELL)
+            word = load(state + CLAIM)
+            taken, count = word & MOST_ITEMS, (word >> _COUNT) & MOST_ITEMS
+            if taken < count:
+                store(mine, taken + 1)
+                if swap_if(state + CLAIM, word, word + 1):
+                    item = peek(state + ITEMS) + taken * ITEM
+                    failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
+                    if failed == LOST:
+                        return LOST
+                    if failed != 0:
+                        store(state + FAILED, failed)
+                    add(state + DONE, 1)
+                store(mine, 0)
+                idle = 0
+            elif idle < spins:
+                idle += 1
+                pause()
+            else:
+                add(state + SLEEPERS, 1)
+                if load(state + CLAIM) == word and load(state + STOP) == 0:
+                    # Returns at once if the bell has been rung since it was read.
+                    system_call(peek(state + SYSCALL), peek(state + FUTEX), state + BELL, _WAIT, bell & 0x7FFFFFFF)
+                add(state + SLEEPERS, -1)
+                idle = 0
+        return 0
+
+    return compiled(run, "int64(int64, int64)")
+
+
+@njit
+def _ring(state):
+    """Wake whoever sleeps."""
+    store(state + BELL, (load(state + BELL) + 1) & 0x7FFFFFFF)
+    if load(state + SLEEPERS) > 0:
+        system_call(peek(state + SYSCALL), peek(state + FUTEX), state + BELL, _WAKE, 0x7FFFFFFF)
+
+
+@njit
+def _lost(state, count):
+    """Whether a thread has ended with an item in its hands. If so, nobody holds anything of the list any more."""
+    workers, found = peek(state + WORKERS), False
+    for i in range(workers):
+        thread = state + THREADS + i * LINE
+        found = found or (load(thread + ENDED) != 0 and load(thread) != 0)
+    if found:
+        for i in range(workers):
+            thread = state + THREADS + i * LINE
+            while load(thread + ENDED) == 0 and load(thread) != 0:
+                pause()
+    return found and load(state + DONE) < count
+
+
+@njit
+def alone(items, count):
+    """Run a list of items in this thread. Returns 0 or the first error."""
+    for i in range(count):
+        item = items + i * ITEM
+        failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
+        if failed != 0:
+            return failed
+    return 0
+
+
+@njit
+def work(state, items, count):
+    """Run a list of items; the caller's thread takes part. Returns 0, an item's error, or `LOST`.
+
+    All have been run when it returns, so a list may build on what the one before it has left.
+    """
+    if peek(state + WORKERS) == 0 or count == 1:
+        return alone(items, count)
+    poke(state + ITEMS, items)
+    store(state + DONE, 0)
+    store(state + FAILED, 0)
+    generation = ((load(state + CLAIM) >> _GENERATION) + 1) & 0x3FFFFF
+    store(state + CLAIM, (generation << _GENERATION) | (count << _COUNT))
+    _ring(state)
+    while True:
+        word = load(state + CLAIM)
+        taken = word & MOST_ITEMS
+        if taken >= count:
+            break
+        if swap_if(state + CLAIM, word, word + 1):
+            item = items + taken * ITEM
+            failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
+            if failed != 0:
+                store(state + FAILED, failed)
+            add(state + DONE, 1)
+    waited = 0
+    while load(state + DONE) < count:
+        waited += 1
+        pause()
+        if waited & 4095 == 0:
+            system_call(peek(state + SYSCALL), peek(state + YIELD), 0, 0, 0)
+            if _lost(state, count):
+                return LOST
+    return load(state + FAILED)
+
+
+@cache
+def ringer() -> Any:
+    """``run(state)``: wake all who sleep."""
+    mark = fingerprint()
+
+    def run(state):
+        _ring(state)
+        return len(mark)
+
+    return compiled(run, "int64(int64)")

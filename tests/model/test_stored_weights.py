@@ -1,0 +1,151 @@
+"""Whole models on matrices as they are stored: close to float32, and the promises of the forward pass to the byte."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from strata import pebble
+from strata.formats import by_name, quantise
+from strata.gguf import TensorData, open_model, write_model
+from strata.model import Network, load_config, load_weights, take_inventory
+from strata.model.weights import KEPT, Quantised
+from strata.ops import bind, workers
+from support import quantised, tiny
+from support.mtp_oracle import mtp_oracle
+from support.network import prompt
+
+
+def load(path: Path, *, exact: bool = False) -> Network:
+    directory = open_model(path)
+    config = load_config(directory.metadata)
+    return Network(config, load_weights(directory, config, exact=exact), bind("cpu", config), drafts=config.mtp)
+
+
+@functools.cache
+def shipped(variant: str, *, exact: bool = False) -> Network:
+    return load(pebble.path(variant), exact=exact)
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of threads, and takes it back."""
+    before = workers.current().cpus
+    yield lambda count: workers.use((None,) * count)
+    workers.use(before)
+
+
+def logits(net: Network, ids: list[int]) -> torch.Tensor:
+    return net.logits(net.read(net.new_state(), ids))
+
+
+@pytest.mark.parametrize("variant", pebble.VARIANTS)
+def test_eight_bits_of_activations_change_little(variant):
+    """A rounding to 1/127 of a block's peak is off by 0.5% of a normal number (peak 2.1, step / sqrt(12)).
+
+    A residual of eight layers adds some sixteen such contributions: about 2% of what logits vary, if nothing amplifies
+    it.
+    """
+    ids = prompt("base", 60)
+    stored, exact = logits(shipped(variant), ids), logits(shipped(variant, exact=True), ids)
+    error = (stored - exact).square().mean().sqrt() / exact.std()
+    assert 1e-3 < error < 0.1
+
+
+def write_quantised(path: Path, *, narrow: str = "Q8_0") -> Path:
+    """The tiny model with a draft head, quantised from its own weights; vectors and convolutions float32."""
+    arrays = tiny.tensors("other") | tiny.mtp_tensors("other", mtp_oracle("other"))
+    data = []
+    for name, values in arrays.items():
+        keep = values.ndim == 1 or "conv1d" in name or "ffn_gate_inp" in name
+        kind = by_name("F32" if keep or values.shape[-1] % 32 else narrow)
+        data.append(TensorData(name, values.shape, kind, quantise(kind, values)))
+    return write_model(path, tiny.metadata(tiny.SETTINGS["other"], mtp=True), data)[0]
+
+
+@pytest.mark.parametrize("source", ["q8_0", "iq3", "tiny"])
+def test_rows_windows_and_threads_change_no_byte(source, threads, tmp_path):
+    net = load(write_quantised(tmp_path / "m.gguf")) if source == "tiny" else shipped(source)
+    ids = [i % net.config.V for i in prompt("base", 40)]
+    found = []
+    for count, rows in ((1, 1), (2, 3), (3, 8)):
+        threads(count)
+        state = net.new_state()
+        net.read(state, ids[:20])
+        parts = []
+        for first in range(20, 36, rows):
+            window = net.window([(state, ids[first : min(first + rows, 36)])])[0]
+            parts.append(net.logits(window.residual))
+            net.commit(state, window, len(window.ids))
+        drafts = torch.stack(net.draft(state, ids[36], 3))
+        found.append((torch.cat(parts), drafts, [t.clone() for _, t in state.tensors()]))
+    for windows, drafts, state in found[1:]:
+        assert windows.equal(found[0][0])
+        assert drafts.equal(found[0][1])
+        assert all(map(torch.equal, state, found[0][2]))
+
+
+@pytest.mark.parametrize("variant", pebble.VARIANTS)
+def test_a_prompt_is_read_to_the_same_bytes_by_any_number_of_threads(variant, threads):
+    ids = [i % 2560 for i in prompt("base", 70)]
+    found = []
+    for count in (1, 2, 3):
+        threads(count)
+        found.append(logits(shipped(variant), ids))
+    assert found[1].equal(found[0])
+    assert found[2].equal(found[0])
+
+
+def matrices(value) -> list[Quantised]:
+    """All stored matrices of weights."""
+    if isinstance(value, Quantised):
+        return [value]
+    if isinstance(value, tuple):
+        return [found for part in value for found in matrices(part)]
+    if hasattr(value, "__dataclass_fields__"):
+        return [found for name in value.__dataclass_fields__ for found in matrices(getattr(value, name))]
+    return []
+
+
+def test_nothing_is_copied_and_every_byte_is_counted():
+    directory = open_model(pebble.path("iq3"))
+    config = load_config(directory.metadata)
+    inventory, weights = take_inventory(directory, config), load_weights(directory, config)
+    buffer = directory.data_files[0].buffer
+    found = {id(matrix): matrix for matrix in matrices(weights)}.values()
+    copied = [matrix for matrix in found if not np.shares_memory(matrix.raw, buffer)]
+    assert sorted(matrix.shape for matrix in copied) == [(256, 256), (256, 256)]  # the halves of eh_proj
+    tables = ("token_embd.weight", "per_layer_token_embd.weight")
+    floats = [info for name, info in directory.tensors.items() if len(info.shape) == 1 or "conv1d" in name]
+    stored = sum(matrix.raw.nbytes for matrix in found)
+    assert inventory.bytes == stored + sum(4 * int(np.prod(info.shape)) for info in floats)
+    whole = sum(info.nbytes for name, info in directory.tensors.items() if name not in tables)
+    assert inventory.bytes == whole
+    assert inventory.widened == ()
+    exact = take_inventory(directory, config, exact=True)
+    assert exact.bytes > 3.5 * inventory.bytes
+
+
+def test_types_without_a_kernel_become_float32_and_are_named(tmp_path):
+    path, _, used = quantised.write(tmp_path, "base", 0, split=False)
+    directory = open_model(path)
+    config = load_config(directory.metadata)
+    widened = take_inventory(directory, config).widened
+    assert widened
+    assert set(widened) <= used - KEPT
+    found = matrices(load_weights(directory, config))
+    assert {matrix.type.name for matrix in found} <= KEPT
+    held = {matrix.raw.tobytes() for matrix in found}
+    names = [name for name, info in directory.tensors.items() if info.type.name in widened and "token_embd" not in name]
+    assert names
+    assert all(directory.load(name).tobytes() in held for name in names)
+    net = load(path)
+    assert torch.isfinite(logits(net, prompt("base", 30))).all()
