@@ -6,6 +6,9 @@ import signal
 # Two test processes on two cores: one thread each, and the same sums whatever the machine's core count.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Kernels run in Triton's interpreter unless told otherwise (tools/gpu_tests.py does). Triton reads this when it is imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # A run started in the background inherits an ignored SIGINT, and so would the commands whose Ctrl-C is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: t
     x_rows = ()
     for t in tl.static_range(T):
         x_rows = x_rows + (t,)
-    sums = row_sums((KIND,), T, RR, H, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
+    sums = row_sums(KIND, None, T, RR, H, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
     for t in tl.static_range(T):
         for r in tl.static_range(RR):
             y = sums[t * RR + r]
@@ -27,7 +27,11 @@ def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: t
 
 @triton.jit
 def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr):
-    """One row's ``BLOCKS`` blocks of 32 to int8 codes, scales, and scales times the codes' sum."""
+    """One row's ``BLOCKS`` blocks of 32 to int8 codes, scales, and scales times the codes' sum.
+
+    Codes go out as ``[rows, 2, B, 16]``: first halves of all blocks, then second halves, so that the threads of a product,
+    which take a block each, load neighbouring 16 bytes.
+    """
     row = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
     inside = block < B
@@ -39,6 +43,8 @@ def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr):
     scale = tl.where(tiny, 0.0, tl.math.div_rn(safe, tl.full((BLOCKS,), 127.0, tl.float32)))
     inverse = tl.where(tiny, 0.0, tl.math.div_rn(tl.full((BLOCKS,), 127.0, tl.float32), safe))
     codes = ((values * inverse[:, None] + 12582912.0) - 12582912.0).to(tl.int32)  # rint, ties to even
-    tl.store(q + at, codes.to(tl.int8), mask=inside[:, None])
+    i = tl.arange(0, 32)[None, :]
+    to = (2 * row + i // 16) * (B * 16) + block[:, None] * 16 + i % 16
+    tl.store(q + to, codes.to(tl.int8), mask=inside[:, None])
     tl.store(s + row * B + block, scale, mask=inside)
     tl.store(z + row * B + block, scale * tl.sum(codes, 1).to(tl.float32), mask=inside)

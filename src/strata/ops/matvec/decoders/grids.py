@@ -30,10 +30,9 @@ def _entry_9(table, index, high, at: tl.constexpr, bit: tl.constexpr):
 
 
 @triton.jit
-def iq3_xxs(w, table, row, block, mask, N, B):
+def iq3_xxs(w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = d / 4 * (2 s + 1)."""
-    at = row * B + block
-    i, j = load_2(as_words(w) + at * 2, mask)
+    i, j = load_2(as_words(w), top, first, at, mask, N, B, L)
     sign_plane = w + padded(N * B * 8)
     s = load(as_words(sign_plane) + at, mask)
     low = (
@@ -54,10 +53,9 @@ def iq3_xxs(w, table, row, block, mask, N, B):
 
 
 @triton.jit
-def iq3_s(w, table, row, block, mask, N, B):
+def iq3_s(w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = d * (2 s + 1)."""
-    at = row * B + block
-    i, j = load_2(as_words(w) + at * 2, mask)
+    i, j = load_2(as_words(w), top, first, at, mask, N, B, L)
     sign_plane = w + padded(N * B * 8)
     s = load(as_words(sign_plane) + at, mask)
     high_plane = sign_plane + padded(N * B * 4)
@@ -109,9 +107,8 @@ def _iq2_scales(scales, at, mask, N, B):
 
 
 @triton.jit
-def iq2_xs(w, table, row, block, mask, N, B):
+def iq2_xs(w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W, steps of the halves)."""
-    at = row * B + block
     sign_plane = w + padded(N * B * 4)
     high_plane = sign_plane + padded(N * B * 4)
     h = nibble_of(high_plane, at, mask)
@@ -120,9 +117,8 @@ def iq2_xs(w, table, row, block, mask, N, B):
 
 
 @triton.jit
-def iq2_s(w, table, row, block, mask, N, B):
+def iq2_s(w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W, steps of the halves)."""
-    at = row * B + block
     sign_plane = w + padded(N * B * 4)
     high_plane = sign_plane + padded(N * B * 4)
     h = load(high_plane + at, mask).to(tl.int32)
@@ -139,9 +135,8 @@ def _moved(table, i, n):
 
 
 @triton.jit
-def iq1_m(w, table, row, block, mask, N, B):
+def iq1_m(w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W, steps of the halves); W = d / 8."""
-    at = row * B + block
     i = load(as_words(w) + at, mask)
     nibbles = w + padded(N * B * 4)
     n = load(as_shorts(nibbles) + at, mask).to(tl.int32)

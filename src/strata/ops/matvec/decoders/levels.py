@@ -9,8 +9,8 @@ from strata.ops.matvec.tables import E2M1, IQ4
 
 
 @triton.jit
-def _weights(w, at, mask, TABLE: tl.constexpr):
-    a, b, c, d = load_4(as_words(w) + at * 4, mask)
+def _weights(w, top, first, at, mask, N, B, L: tl.constexpr, TABLE: tl.constexpr):
+    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
     a_low, a_high = look_up_16(a, TABLE)
     b_low, b_high = look_up_16(b, TABLE)
     c_low, c_high = look_up_16(c, TABLE)
@@ -19,18 +19,16 @@ def _weights(w, at, mask, TABLE: tl.constexpr):
 
 
 @triton.jit
-def iq4_nl(w, row, block, mask, N, B):
+def iq4_nl(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = d."""
-    at = row * B + block
-    low, high = _weights(w, at, mask, IQ4)
+    low, high = _weights(w, top, first, at, mask, N, B, L, IQ4)
     return low, high, (load(as_halves(w + N * B * 16) + at, mask).to(tl.float32),)
 
 
 @triton.jit
-def iq4_xs(w, row, block, mask, N, B):
+def iq4_xs(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = d * scale."""
-    at = row * B + block
-    low, high = _weights(w, at, mask, IQ4)
+    low, high = _weights(w, top, first, at, mask, N, B, L, IQ4)
     scales = w + N * B * 16
     scale = load(scales.to(tl.pointer_type(tl.int8)) + at, mask).to(tl.float32)
     d = load(as_halves(scales + padded(N * B)) + (at >> 3), mask).to(tl.float32)
@@ -38,10 +36,9 @@ def iq4_xs(w, row, block, mask, N, B):
 
 
 @triton.jit
-def mxfp4(w, row, block, mask, N, B):
+def mxfp4(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = 2^(e - 128), the two smallest of which are subnormal."""
-    at = row * B + block
-    low, high = _weights(w, at, mask, E2M1)
+    low, high = _weights(w, top, first, at, mask, N, B, L, E2M1)
     e = load(w + N * B * 16 + at, mask).to(tl.int32)
     bits = tl.where(e < 2, 0x200000 << (e & 1), (e - 1) << 23)
     return low, high, (bits.to(tl.float32, bitcast=True),)
@@ -55,9 +52,8 @@ def _e4m3(byte):
 
 
 @triton.jit
-def nvfp4(w, row, block, mask, N, B):
+def nvfp4(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W of words 0-3, W of words 4-7)."""
-    at = row * B + block
-    low, high = _weights(w, at, mask, E2M1)
+    low, high = _weights(w, top, first, at, mask, N, B, L, E2M1)
     pair = load(as_shorts(w + N * B * 16) + at, mask).to(tl.int32)
     return low, high, (_e4m3(pair & 255), _e4m3((pair >> 8) & 255))

@@ -1,4 +1,11 @@
-"""Loading fields of a tile's blocks from planes (`strata.ops.planes`)."""
+"""Loading fields of a tile's blocks from planes (`strata.ops.planes`).
+
+A tile is one axis of ``H L`` blocks: H rows (from ``top``) of L neighbouring blocks (from ``first``). One axis leaves the compiler one
+layout to choose, a block to a thread, for numbers of which a block has one, two or four, and for look-ups. Over two axes Triton
+3.6 orders lanes by rows in one load and by blocks in the next, and shuffles between them.
+
+In all of these ``at`` is row * B + block, and ``mask`` is None if all blocks exist.
+"""
 
 import triton
 import triton.language as tl
@@ -39,28 +46,33 @@ def load(p, mask):
 
 
 @triton.jit
-def load_2(p, mask):
-    """Two neighbouring words for every block, by one load of eight bytes: a tuple of two tiles ``p``."""
-    at = p[:, :, None] + tl.arange(0, 2)[None, None, :]
+def _words(p, top, first, at, mask, N, B, L: tl.constexpr, W: tl.constexpr):
+    """``W`` words for every block of the tile: ``[H L W]``, rows that are not there as the last one."""
+    i = tl.arange(0, W * at.shape[0])
+    row = tl.minimum(top + i // (W * L), N - 1)
+    place = p + (row * (B * W) + first * W) + i % (W * L)
     if mask is None:
-        pair = tl.load(at)
+        words = tl.load(place)
     else:
-        pair = tl.load(at, mask=mask[:, :, None], other=0)
-    return tl.split(pair)
+        words = tl.load(place, mask=first + i % (W * L) // W < B, other=0)
+    return words
 
 
 @triton.jit
-def load_4(p, mask):
+def load_2(p, top, first, at, mask, N, B, L: tl.constexpr):
+    """Two neighbouring words for every block, by one load of eight bytes: a tuple of two tiles."""
+    pair = _words(p, top, first, at, mask, N, B, L, 2)
+    return tl.split(tl.reshape(pair, (at.shape[0], 2)))
+
+
+@triton.jit
+def load_4(p, top, first, at, mask, N, B, L: tl.constexpr):
     """Four neighbouring words for every block, by one load of 16 bytes: a tuple of four tiles."""
-    at = p[:, :, None] + tl.arange(0, 4)[None, None, :]
-    if mask is None:
-        words = tl.load(at)
-    else:
-        words = tl.load(at, mask=mask[:, :, None], other=0)
-    even, odd = tl.split(tl.reshape(words, (p.shape[0], p.shape[1], 2, 2)))
-    first, third = tl.split(even)
-    second, fourth = tl.split(odd)
-    return first, second, third, fourth
+    words = _words(p, top, first, at, mask, N, B, L, 4)
+    even, odd_words = tl.split(tl.reshape(words, (at.shape[0], 2, 2)))
+    first_word, third = tl.split(even)
+    second, fourth = tl.split(odd_words)
+    return first_word, second, third, fourth
 
 
 @triton.jit

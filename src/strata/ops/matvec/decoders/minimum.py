@@ -11,8 +11,8 @@ from strata.ops.matvec.decoders.memory import as_shorts, as_words, high_half, lo
 
 
 @triton.jit
-def _four_bits(w, at, mask):
-    a, b, c, d = load_4(as_words(w) + at * 4, mask)
+def _four_bits(w, top, first, at, mask, N, B, L: tl.constexpr):
+    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
     low, high = 0x0F0F0F0F, -0x0F0F0F10  # the latter is 0xF0F0F0F0
     return (a & low, b & low, c & low, d & low), (a & high, b & high, c & high, d & high)
 
@@ -23,28 +23,26 @@ def _word(nibbles, bits):
 
 
 @triton.jit
-def _five_bits(w, tops, at, mask):
-    a, b, c, d = load_4(as_words(w) + at * 4, mask)
+def _five_bits(w, tops, top, first, at, mask, N, B, L: tl.constexpr):
+    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
     h = load(as_words(tops) + at, mask)
     low = _word(a, h << 4), _word(b, h << 3), _word(c, h << 2), _word(d, h << 1)
     return low, (_word(a >> 4, h), _word(b >> 4, h >> 1), _word(c >> 4, h >> 2), _word(d >> 4, h >> 3))
 
 
 @triton.jit
-def q4_1(w, row, block, mask, N, B):
+def q4_1(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, 16 times words 4-7, (W, M); W = d, M = m."""
-    at = row * B + block
-    low, high = _four_bits(w, at, mask)
+    low, high = _four_bits(w, top, first, at, mask, N, B, L)
     dm = load(as_words(w + N * B * 16) + at, mask)
     return low, high, (low_half(dm), high_half(dm))
 
 
 @triton.jit
-def q5_1(w, row, block, mask, N, B):
+def q5_1(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W, M); W = d, M = m."""
-    at = row * B + block
     tops = w + N * B * 16
-    low, high = _five_bits(w, tops, at, mask)
+    low, high = _five_bits(w, tops, top, first, at, mask, N, B, L)
     dm = load(as_words(tops + padded(N * B * 4)) + at, mask)
     return low, high, (low_half(dm), high_half(dm))
 
@@ -58,17 +56,15 @@ def _k(scales, at, mask, N, B):
 
 
 @triton.jit
-def q4_k(w, row, block, mask, N, B):
+def q4_k(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, 16 times words 4-7, (W, M)."""
-    at = row * B + block
-    low, high = _four_bits(w, at, mask)
+    low, high = _four_bits(w, top, first, at, mask, N, B, L)
     return low, high, _k(w + N * B * 16, at, mask, N, B)
 
 
 @triton.jit
-def q5_k(w, row, block, mask, N, B):
+def q5_k(w, top, first, at, mask, N, B, L: tl.constexpr):
     """Words 0-3, words 4-7, (W, M)."""
-    at = row * B + block
     tops = w + N * B * 16
-    low, high = _five_bits(w, tops, at, mask)
+    low, high = _five_bits(w, tops, top, first, at, mask, N, B, L)
     return low, high, _k(tops + padded(N * B * 4), at, mask, N, B)

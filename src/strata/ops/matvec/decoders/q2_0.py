@@ -17,9 +17,8 @@ def _half(word):
 
 
 @triton.jit
-def q2_0(w, row, block, mask, N, B, SHIFT: tl.constexpr):
+def q2_0(w, top, first, at, mask, N, B, L: tl.constexpr, SHIFT: tl.constexpr):
     """Words 0-3, words 4-7, (W); W = d, shared by ``2^SHIFT`` blocks."""
-    at = row * B + block
-    low, high = load_2(as_words(w) + at * 2, mask)
+    low, high = load_2(as_words(w), top, first, at, mask, N, B, L)
     d = load(as_halves(w + padded(N * B * 8)) + (at >> SHIFT), mask).to(tl.float32)
     return _half(low), _half(high), (d,)

@@ -14,12 +14,11 @@ def _word(nibbles, tops):
 
 
 @triton.jit
-def q6_k(w, row, block, mask, N, B):
+def q6_k(w, top, first, at, mask, N, B, L: tl.constexpr):
     """4 times words 0-3, 4 times words 4-7, (W, steps of the halves); W = d."""
-    at = row * B + block
-    a, b, c, d = load_4(as_words(w) + at * 4, mask)
+    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
     tops = w + N * B * 16
-    g, h = load_2(as_words(tops) + at * 2, mask)
+    g, h = load_2(as_words(tops), top, first, at, mask, N, B, L)
     low = _word(a << 2, g << 6), _word(b << 2, g << 4), _word(c << 2, g << 2), _word(d << 2, g)
     high = _word(a >> 2, h << 6), _word(b >> 2, h << 4), _word(c >> 2, h << 2), _word(d >> 2, h)
     steps = tops + padded(N * B * 8)

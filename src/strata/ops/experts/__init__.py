@@ -1,0 +1,1 @@
+"""Routed experts of a window on the GPU: plan, gate and up with SwiGLU, down, combine."""

@@ -1,0 +1,117 @@
+"""Kernels of grouped experts. A program takes a few rows of one expert's matrix for all pairs that chose it.
+
+How many pairs there are is read from device memory; one of four bodies, for 1, 2, up to 4 and up to 8 of them, runs. Where a body
+has more places than there are pairs, the last pair is computed again and stores the same bytes again.
+"""
+
+import triton
+import triton.language as tl
+
+from strata.ops.experts.swiglu import swiglu
+from strata.ops.matvec.order import row_sums
+
+
+@triton.jit
+def _pairs(pairs, entry, count, T: tl.constexpr):
+    result = ()
+    for t in tl.static_range(T):
+        result = result + (tl.load(pairs + entry * 8 + tl.minimum(t, count - 1)),)
+    return result
+
+
+@triton.jit
+def _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+             GATE: tl.constexpr, UP: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
+             EVEN: tl.constexpr, U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
+    mine = _pairs(pairs, entry, count, T)
+    x_rows = ()
+    for t in tl.static_range(T):
+        x_rows = x_rows + (tl.where(mine[t] < PAIRS, mine[t] // topk, mine[t] - PAIRS),)
+    sums = row_sums(GATE, UP, T, RR, H, 0, EVEN, U, (base, base + up_at), grids, x, x_rows, top, N, B)
+    for t in tl.static_range(T):
+        for r in tl.static_range(RR):
+            gate, up = sums[2 * t * RR + r], sums[(2 * t + 1) * RR + r]
+            if SCALED:
+                gate, up = gate * tl.load(scales[0] + expert), up * tl.load(scales[1] + expert)
+            row = top + r * H + tl.arange(0, H)
+            tl.store(h + mine[t] * N + row, swiglu(gate, up), mask=row < N)
+
+
+@triton.jit(do_not_specialize=["N", "B", "PAIRS", "topk"])
+def gate_up_kernel(slots_base, stride, up_at, gate_grid, up_grid, q, s, z, gate_scale, up_scale, h, slots, counts, pairs,
+                   totals, experts, N, B, PAIRS, topk, GATE: tl.constexpr, UP: tl.constexpr, RR: tl.constexpr,
+                   H: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
+    """``h[pair] = silu(gate x) * (up x)`` for every pair of every resident expert: ``float32 [pairs, N]``.
+
+    Gate and up lie in an expert's slot, up ``up_at`` bytes behind gate. Program (row tile, entry of the plan).
+    """
+    entry = tl.program_id(1)
+    if entry < tl.load(totals):
+        base = slots_base + tl.load(slots + entry).to(tl.int64) * stride
+        count = tl.load(counts + entry)
+        expert = tl.load(experts + entry)
+        top = tl.program_id(0) * (RR * H)
+        grids, x, scales = (gate_grid, up_grid), (q, s, z), (gate_scale, up_scale)
+        if count == 1:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+                     GATE, UP, 1, RR, H, EVEN, U, SCALED)  # fmt: skip
+        elif count == 2:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+                     GATE, UP, 2, RR, H, EVEN, U, SCALED)  # fmt: skip
+        elif count <= 4:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+                     GATE, UP, 4, RR, H, EVEN, U, SCALED)  # fmt: skip
+        else:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+                     GATE, UP, 8, RR, H, EVEN, U, SCALED)  # fmt: skip
+
+
+@triton.jit
+def _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND: tl.constexpr, T: tl.constexpr,
+          RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr,
+          SCALED: tl.constexpr):  # fmt: skip
+    mine = _pairs(pairs, entry, count, T)
+    sums = row_sums(KIND, None, T, RR, H, STEPS, EVEN, U, (base,), (grid,), x, mine, top, N, B)
+    for t in tl.static_range(T):
+        for r in tl.static_range(RR):
+            value = sums[t * RR + r]
+            if SCALED:
+                value = value * tl.load(scale + expert)
+            row = top + r * H + tl.arange(0, H)
+            tl.store(y + mine[t] * N + row, value, mask=row < N)
+
+
+@triton.jit(do_not_specialize=["N", "B"])
+def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, counts, pairs, totals, experts, N, B,
+                KIND: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
+                U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
+    """``y[pair] = down h[pair]`` for every pair of every resident expert: ``float32 [pairs, N]``; no router weight."""
+    entry = tl.program_id(1)
+    if entry < tl.load(totals):
+        base = slots_base + tl.load(slots + entry).to(tl.int64) * stride + down_at
+        count = tl.load(counts + entry)
+        expert = tl.load(experts + entry)
+        top, x = tl.program_id(0) * (RR * H), (q, s, z)
+        if count == 1:
+            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U, SCALED)
+        elif count == 2:
+            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U, SCALED)
+        elif count <= 4:
+            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 4, RR, H, STEPS, EVEN, U, SCALED)
+        else:
+            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 8, RR, H, STEPS, EVEN, U, SCALED)
+
+
+@triton.jit(do_not_specialize=["topk"])
+def combine_kernel(y, weights, shared, shared_weights, out, N, topk, SHARED: tl.constexpr, BLOCK: tl.constexpr):
+    """``out[t] = ((0 + p_0 y_0) + p_1 y_1) + ...`` in the router's order, the shared expert last: ``float32 [T, N]``."""
+    t = tl.program_id(1)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = n < N
+    total = tl.zeros((BLOCK,), tl.float32)
+    for j in range(0, topk):
+        pair = t * topk + j
+        total = total + tl.load(weights + pair) * tl.load(y + pair * N + n, mask=inside, other=0.0)
+    if SHARED:
+        total = total + tl.load(shared_weights + t) * tl.load(shared + t * N + n, mask=inside, other=0.0)
+    tl.store(out + t * N + n, total, mask=inside)

@@ -1,0 +1,162 @@
+"""Every compiled form of every kernel that code generation is checked for, importable without a GPU.
+
+`KERNELS` lists what to compile: function, types of arguments, constants, launch options. It holds `triton.JITFunction` objects only in a
+process in which Triton was imported without its interpreter; compile in a process of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
+from strata.ops.experts.plan import plan_kernel
+from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
+from strata.ops.matvec.floats import float_kernel, shape
+from strata.ops.matvec.kernel import product_kernel, quantise_kernel
+from strata.ops.matvec.variants import VARIANTS as MATVEC_VARIANTS
+from strata.ops.planes import LAYOUTS
+from strata.ops.variants import Tile, resolve
+
+ARCHS = (75, 80, 86, 89, 90, 120)
+_HIDDEN, _INNER = 2560, 640  # the widths of the real model: gate and up, down
+_ROWS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One thing to compile.
+
+    Attributes:
+        name: unique; keys the baselines.
+        function: decorated with `triton.jit`.
+        signature: type of every argument that is no constant, in order, as Triton spells it.
+        constants: of the rest.
+        aligned: arguments whose values are multiples of 16, as the launcher finds out by itself.
+        warps: of a program.
+        normative: the order of docs/numerics.md holds: no fused multiply-add but in correctly rounded divisions.
+        weights: weights a program decodes in one step of its loop; None where that means nothing.
+        options: further ones of the launch.
+    """
+
+    name: str
+    function: Any
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    aligned: tuple[str, ...]
+    warps: int = 1
+    normative: bool = True
+    weights: int | None = None
+    options: dict[str, Any] = field(default_factory=lambda: {"num_stages": 1, "enable_fp_fusion": False})
+
+    def attributes(self) -> dict[tuple[int], list[list[Any]]]:
+        """Alignments as `triton.compiler.ASTSource` takes them."""
+        names = self.arguments()
+        return {(names.index(name),): [["tt.divisibility", 16]] for name in self.aligned}
+
+    def arguments(self) -> list[str]:
+        """Names of all arguments, in order."""
+        return list(self.function.arg_names)
+
+    def full_signature(self) -> dict[str, str]:
+        """Types of all arguments in order, constants included."""
+        return {name: self.signature.get(name, "constexpr") for name in self.arguments()}
+
+
+def _product(block_type: str, rows: int, width: int, tile: Tile) -> Kernel:
+    blocks = width // 32
+    signature = {
+        "w": "*u8", "table": "*i16", "q": "*i32", "s": "*fp32", "z": "*fp32", "scale": "*fp32", "out": "*fp32",
+        "N": "i32", "B": "i32",
+    }  # fmt: skip
+    constants = {
+        "KIND": block_type, "T": rows, "RR": tile.tiles, "H": tile.rows, "STEPS": blocks // 4 if tile.four else 0,
+        "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
+    }  # fmt: skip
+    return Kernel(
+        f"matvec.{block_type}.T{rows}.K{width}",
+        product_kernel,
+        signature,
+        constants,
+        ("w", "table", "q", "s", "z", "scale", "out"),
+        tile.warps,
+        weights=tile.rows * tile.tiles * (width if tile.four else 512 * tile.unroll),
+    )
+
+
+_LISTS = {"slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32", "experts": "*i32"}
+
+
+def _gate_up(block_type: str, tile: Tile) -> Kernel:
+    signature = {
+        "slots_base": "*u8", "stride": "i32", "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "q": "*i32",
+        "s": "*fp32", "z": "*fp32", "gate_scale": "*fp32", "up_scale": "*fp32", "h": "*fp32", **_LISTS, "N": "i32",
+        "B": "i32", "PAIRS": "i32", "topk": "i32",
+    }  # fmt: skip
+    constants = {
+        "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True, "U": tile.unroll,
+        "SCALED": block_type == "NVFP4",
+    }  # fmt: skip
+    aligned = tuple(name for name in signature if name not in {"N", "B", "PAIRS", "topk"})
+    return Kernel(f"experts.gate_up.{block_type}", gate_up_kernel, signature, constants, aligned, tile.warps)
+
+
+def _down(block_type: str, tile: Tile, width: int) -> Kernel:
+    blocks = width // 32
+    signature = {
+        "slots_base": "*u8", "stride": "i32", "down_at": "i32", "grid": "*i16", "q": "*i32", "s": "*fp32",
+        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "B": "i32",
+    }  # fmt: skip
+    constants = {
+        "KIND": block_type, "RR": tile.tiles, "H": tile.rows, "STEPS": blocks // 4 if tile.four else 0,
+        "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
+    }  # fmt: skip
+    aligned = tuple(name for name in signature if name not in {"N", "B"})
+    return Kernel(f"experts.down.{block_type}", down_kernel, signature, constants, aligned, tile.warps)
+
+
+def _others() -> Iterator[Kernel]:
+    yield Kernel(
+        "quantise", quantise_kernel, {"x": "*fp32", "q": "*i8", "s": "*fp32", "z": "*fp32", "B": "i32"}, {"BLOCKS": 16},
+        ("x", "q", "s", "z", "B"), warps=4,
+    )  # fmt: skip
+    lists = {"experts": "*i32", "slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32"}
+    signature = {"ids": "*i32", "slot_of": "*i32", **lists, **dict.fromkeys(("PAIRS", "T", "E", "shared"), "i32")}
+    for size, warps in ((16, 1), (64, 4), (128, 8)):
+        yield Kernel(
+            f"experts.plan.{size}", plan_kernel, signature, {"M": size}, ("ids", "slot_of", *lists), warps,
+            normative=False,
+        )  # fmt: skip
+    pointers = dict.fromkeys(("y", "weights", "shared", "shared_weights", "out"), "*fp32")
+    yield Kernel(
+        "experts.combine", combine_kernel, pointers | {"N": "i32", "topk": "i32"}, {"SHARED": True, "BLOCK": 256},
+        (*pointers, "N"), warps=2,
+    )  # fmt: skip
+    for kind in ("fp32", "bf16", "fp16"):
+        for width in (_HIDDEN, 10240, 320):
+            wide, tall, warps = shape(width)
+            for rows in _ROWS:
+                yield Kernel(
+                    f"floats.{kind}.T{rows}.K{width}", float_kernel,
+                    {"w": f"*{kind}", "x": "*fp32", "out": "*fp32", "N": "i32", "K": "i32"},
+                    {"T": rows, "RR": 1, "H": tall, "C": wide, "LOG": wide.bit_length() - 1, "EVEN": width % wide == 0},
+                    ("w", "x", "out", "K"), warps, normative=False, weights=wide * tall,
+                )  # fmt: skip
+
+
+def kernels(arch: int) -> tuple[Kernel, ...]:
+    """What a card of that architecture runs: the variants that are on by default there."""
+    found = []
+    for name in LAYOUTS:
+        for rows in _ROWS:
+            tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _HIDDEN).tile
+            found.append(_product(name, rows, _HIDDEN, tile))
+        found.append(_gate_up(name, resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, 4, _HIDDEN).tile))
+        if not any(plane.weights == 256 for plane in LAYOUTS[name].planes):
+            for rows in _ROWS:
+                tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _INNER).tile
+                found.append(_product(name, rows, _INNER, tile))
+            found.append(_down(name, resolve(EXPERT_VARIANTS, "experts.down", arch, name, 4, _INNER).tile, _INNER))
+    return (*found, *_others())
+
+
+KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
