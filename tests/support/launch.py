@@ -7,8 +7,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import triton
+
+from strata.experts.judge import quantise_rows
 
 NATIVE = not triton.knobs.runtime.interpret
 """Kernels run on a GPU in this process."""
@@ -41,3 +44,18 @@ def _launch(run: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> None:
     for x, y in zip(args, device, strict=True):
         if isinstance(x, torch.Tensor):
             x.copy_(y)
+
+
+def poisoned(rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Room for quantised rows, as `strata.ops.matvec.triton.Activations` holds them, full of what no kernel writes."""
+    nan = torch.full((rows, width // 32), torch.nan)
+    return torch.full((rows, 2, width // 32, 16), -128, dtype=torch.int8), nan, nan.clone()
+
+
+def holds_quantised(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, z: torch.Tensor) -> None:
+    """Codes, scales and scaled sums are to the byte those of the judge for `x`."""
+    codes, scales = quantise_rows(x.numpy())
+    assert np.array_equal(q.transpose(1, 2).reshape(x.shape).numpy(), codes)
+    assert np.array_equal(s.numpy(), scales)
+    sums = codes.reshape(*scales.shape, 32).astype(np.int32).sum(-1)
+    assert np.array_equal(z.numpy(), scales * sums.astype(np.float32))

@@ -12,7 +12,7 @@ A row's arithmetic does not depend on how many rows follow it, so any n rows lea
 import triton
 import triton.language as tl
 
-from strata.ops.device import quantise, sigmoid, silu, softplus
+from strata.ops.device import sigmoid, silu, softplus, store_quantised
 
 WARPS = 8
 
@@ -79,7 +79,7 @@ def _step(state, mixed, decay, strength, row, head, NK: tl.constexpr, NV: tl.con
 
 @triton.jit
 def window(
-    mixed, decay, strength, z, states, places, spares, slots, first, norm, eps, q, s, sums,
+    mixed, decay, strength, z, states, places, spares, slots, first, norm, eps, gated, q, s, sums,
     layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Outputs of every row, normalised, gated and quantised for the output projection.
@@ -95,8 +95,8 @@ def window(
         slots, first: as for `prepare`.
         norm: float32 [D].
         eps: of the norm.
-        q: int8 [T, NV*D], out.
-        s, sums: float32 [T, NV*D/32], out.
+        gated: float32 [T, NV*D], out.
+        q, s, sums: the same quantised, out.
         layer: among the recurrent ones.
     """
     head, conversation = tl.program_id(0), tl.program_id(1)
@@ -115,11 +115,8 @@ def window(
         at = row * NV * D + head * D
         out = out / tl.sqrt_rn(tl.sum(out * out, 0) / D + eps) * tl.load(norm + lane)
         out = out * sigmoid(tl.load(z + at + lane))
-        codes, scale, total = quantise(tl.reshape(out, (D // 32, 32)))
-        tl.store(q + at + lane, tl.reshape(codes, (D,)))
-        block = at // 32 + tl.arange(0, D // 32)
-        tl.store(s + block, scale)
-        tl.store(sums + block, total)
+        tl.store(gated + at + lane, out)
+        store_quantised(q, s, sums, row, out, head * D // 32, (head + 1) * D // 32, NV * D // 32, D // 32)
     tl.store(there + cell, state)
 
 

@@ -7,7 +7,7 @@ latency, not by bytes: a row's four streams are 40 KB.
 import triton
 import triton.language as tl
 
-from strata.ops.device import quantise, sigmoid, silu
+from strata.ops.device import sigmoid, silu, store_quantised
 
 WARPS = 4
 
@@ -42,17 +42,18 @@ def write_norm(
     y = x * (1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / H + eps))
     y = y * tl.load(norm + stream * H + h, mask=inside, other=0.0)
     tl.store(xn + at + h, y, mask=inside)
-    _store_quantised(q, s, sums, y, at, inside, H, BLOCK)
+    store_quantised(q, s, sums, row, y, stream * H // 32, (stream + 1) * H // 32, S * H // 32, BLOCK // 32)
 
 
 @triton.jit
-def low(y, q, s, sums, R: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
-    """silu(y / S) of the low-rank rows ``y`` float32 [T, R], quantised. Grid: (T,)."""
+def low(y, x, q, s, sums, R: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
+    """silu(y / S) of the low-rank rows ``y`` float32 [T, R], and the same quantised. Grid: (T,)."""
     row = tl.program_id(0)
     r = tl.arange(0, BLOCK)
     inside = r < R
-    x = silu(tl.load(y + row * R + r, mask=inside, other=0.0) / S)
-    _store_quantised(q, s, sums, x, row * R, inside, R, BLOCK)
+    value = silu(tl.load(y + row * R + r, mask=inside, other=0.0) / S)
+    tl.store(x + row * R + r, value, mask=inside)
+    store_quantised(q, s, sums, row, value, 0, R // 32, R // 32, BLOCK // 32)
 
 
 @triton.jit
@@ -77,14 +78,4 @@ def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.co
         total += gate * tl.load(xn + at, mask=inside, other=0.0)
     mean = total / S
     tl.store(m + row * H + h, mean, mask=inside)
-    _store_quantised(q, s, sums, mean, row * H + tl.program_id(1) * BLOCK, inside, H - tl.program_id(1) * BLOCK, BLOCK)
-
-
-@triton.jit
-def _store_quantised(q, s, sums, x, at, inside, count, BLOCK: tl.constexpr):
-    """Quantise `x` [BLOCK], of which the first `count` numbers are there, and store it from element `at` on."""
-    codes, scale, total = quantise(tl.reshape(x, (BLOCK // 32, 32)))
-    tl.store(q + at + tl.arange(0, BLOCK), tl.reshape(codes, (BLOCK,)), mask=inside)
-    block = tl.arange(0, BLOCK // 32)
-    tl.store(s + at // 32 + block, scale, mask=block * 32 < count)
-    tl.store(sums + at // 32 + block, total, mask=block * 32 < count)
+    store_quantised(q, s, sums, row, mean, tl.program_id(1) * (BLOCK // 32), H // 32, H // 32, BLOCK // 32)

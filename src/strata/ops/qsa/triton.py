@@ -11,7 +11,7 @@ parts are merged in order: a row's bytes depend on its own list alone.
 import triton
 import triton.language as tl
 
-from strata.ops.device import quantise, sigmoid
+from strata.ops.device import sigmoid, store_quantised
 
 PAGE = tl.constexpr(64)
 
@@ -284,7 +284,7 @@ def attend(
 
 @triton.jit
 def merge(
-    part, peak, weight, qg, counts, first, owner, lengths, q, s, sums,
+    part, peak, weight, qg, counts, first, owner, lengths, gated, q, s, sums,
     NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Merge a row's parts in order, gate, and quantise for the output projection. Grid: (T, NH).
@@ -293,7 +293,7 @@ def merge(
         part, peak, weight: as `attend` leaves them.
         qg: float32 [T, NH, 2, HD].
         counts, first, owner, lengths: as for `attend`.
-        q: int8 [T, NH*HD], out; s, sums: float32 [T, NH*HD/32], out.
+        gated: float32 [T, NH*HD], out; q, s, sums: the same quantised, out.
     """
     row, head = tl.program_id(0), tl.program_id(1)
     conversation = tl.load(owner + row)
@@ -311,9 +311,5 @@ def merge(
         total += scale * tl.load(part + (at + piece) * HD + lane)
         below += scale * tl.load(weight + at + piece)
     out = total / below * sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
-    codes, scales, sum_ = quantise(tl.reshape(out, (HD // 32, 32)))
-    to = (row * NH + head) * HD
-    tl.store(q + to + lane, tl.reshape(codes, (HD,)))
-    block = to // 32 + tl.arange(0, HD // 32)
-    tl.store(s + block, scales)
-    tl.store(sums + block, sum_)
+    tl.store(gated + (row * NH + head) * HD + lane, out)
+    store_quantised(q, s, sums, row, out, head * HD // 32, (head + 1) * HD // 32, NH * HD // 32, HD // 32)

@@ -7,22 +7,23 @@ embedding 1.4 KB, so only latency counts. Values are those of `strata.formats.de
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders import HALVES, MINIMUM, SIXTEENFOLD, STEPS, decode
+from strata.ops.matvec.decoders import decode, form
 
 
 @triton.jit
 def _weights(KIND: tl.constexpr, word, byte: tl.constexpr, second: tl.constexpr, scales):
     """One weight of each block from a word of four."""
     code = (word << (24 - 8 * byte)) >> 24
-    if second and KIND in SIXTEENFOLD:
+    FORM: tl.constexpr = form(KIND)
+    if second and (KIND == "Q4_K" or KIND == "Q4_1"):
         code = (code & 255) >> 4
     if KIND == "Q6_K":
         code = code >> 2
-    if KIND in HALVES:
+    if FORM == "halves":
         value = scales[1 if second else 0] * code.to(tl.float32)
-    elif KIND in STEPS:
+    elif FORM == "steps":
         value = scales[0] * (code * scales[2 if second else 1]).to(tl.float32)
-    elif KIND in MINIMUM:
+    elif FORM == "minimum":
         value = scales[0] * code.to(tl.float32) + scales[1]
     else:
         value = scales[0] * code.to(tl.float32)
@@ -41,10 +42,11 @@ def gather(w, table, ids, out, N, B, KIND: tl.constexpr, BLOCKS: tl.constexpr):
     """
     t = tl.program_id(0)
     wide = N.to(tl.int64)  # a table of 320 million rows has more blocks than 32 bits count
-    block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)[None, :]
+    first = tl.program_id(1) * BLOCKS
+    block = first + tl.arange(0, BLOCKS)
     mask = block < B
-    row = tl.load(ids + t) + tl.zeros((1, 1), tl.int64)
-    low, high, scales = decode(KIND, w, table, row, block, mask, wide, B)
+    row = tl.load(ids + t)
+    low, high, scales = decode(KIND, w, table, row, first, row * B + block, mask, wide, B, BLOCKS)
     for i in tl.static_range(4):
         for j in tl.static_range(4):
             at = out + t * 32 * B + block * 32 + 4 * i + j
