@@ -22,6 +22,13 @@ def kernels():
     return Kernels("strata.ops.gdn.triton")
 
 
+def padded(rows: torch.Tensor, layer: int) -> torch.Tensor:
+    """One layer's rows among those of all layers."""
+    every = torch.zeros(LAYERS, *rows.shape)
+    every[layer] = rows
+    return every
+
+
 class Case:
     """A window of some conversations, with everything poisoned that has to be written."""
 
@@ -35,7 +42,7 @@ class Case:
         self.rows = rows
         self.tails = normal(SLOTS, LAYERS, TAPS - 1, CHANNELS)
         self.states = normal(PLACES, LAYERS, NV, D, D)
-        self.places = torch.tensor([1, 5, 0], dtype=torch.int32)
+        self.places = torch.tensor([1, 5, 0][: len(rows)], dtype=torch.int32)
         self.spares = torch.tensor([4, 2, 3][: len(rows)], dtype=torch.int32)
         self.slots = torch.tensor([2, 0, 1][: len(rows)], dtype=torch.int32)
         self.first = torch.tensor([0, *torch.tensor(rows).cumsum(0).tolist()], dtype=torch.int32)
@@ -55,8 +62,8 @@ class Case:
             self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
         )  # fmt: skip
         kernels.window[(NV, len(self.rows))](
-            self.mixed, self.decay, self.strength, self.z, self.states, self.places, self.spares, self.slots,
-            self.first, self.norm, EPS, self.gated, self.q, self.s, self.sums, layer, LAYERS=LAYERS, **HEADS,
+            self.mixed, self.decay, self.strength, self.z, self.states, self.places, self.spares, self.first,
+            self.norm, EPS, self.gated, self.q, self.s, self.sums, layer, LAYERS=LAYERS, **HEADS,
         )  # fmt: skip
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,7 +78,7 @@ class Case:
             v.unflatten(-1, (NV, D)),
             sigmoid(self.beta[piece]),
             self.a * softplus(self.alpha[piece] + self.dt),
-            self.states[self.places[slot], layer],
+            self.states[self.places[conversation], layer],
         )
         z = self.z[piece].unflatten(-1, (NV, D))
         return (rms(o, self.norm, EPS) * sigmoid(z)).flatten(1), state
@@ -115,22 +122,22 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
         for name in ("u", "z", "alpha", "beta", "gated", "q", "s", "sums"):
             setattr(one, name, getattr(single, name)[row : row + 1])
         one.run(kernels, 0)
-        kernels.shift[(CHANNELS // 64, 1)](
-            one.u, one.tails, one.slots, one.first, accepted, 0, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=64
+        kernels.shift[(CHANNELS // 64, 1, LAYERS)](
+            padded(one.u, 0), one.tails, one.slots, one.first, accepted, 1,
+            LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=64,
         )
-        kernels.swap[(1,)](one.places, one.spares, one.slots, accepted, CONVERSATIONS=1)
+        one.places[0], one.spares[0] = int(one.spares[0]), int(one.places[0])
     assert torch.equal(whole.gated, single.gated)
     assert torch.equal(whole.q, single.q)
     assert torch.equal(whole.s, single.s)
-    after = single.states[single.places[single.slots[0]], 0]
+    after = single.states[single.places[0], 0]
     assert torch.equal(whole.states[whole.spares[0], 0], after)
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])
 def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accepted):
     case, short = Case([3]), Case([max(accepted, 1)])
-    slot, layer = int(case.slots[0]), 1
-    committed, spare = int(case.places[slot]), int(case.spares[0])
+    slot, layer, spare = int(case.slots[0]), 1, int(case.spares[0])
     for name in ("u", "z", "alpha", "beta"):
         setattr(short, name, getattr(case, name)[: max(accepted, 1)])
     short.states, short.tails = case.states.clone(), case.tails.clone()
@@ -138,20 +145,16 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     case.run(kernels, layer)
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
-    kernels.replay[(NV, 1)](
-        case.mixed, case.decay, case.strength, case.states, case.places, case.spares, case.slots, case.first, count, layer,
-        LAYERS=LAYERS, **HEADS,
-    )  # fmt: skip
-    tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
-    kernels.shift[((CHANNELS + 127) // 128, 1)](
-        case.u, case.tails, case.slots, case.first, count, layer, LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128
+    rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
+    kernels.replay[(NV, 1, LAYERS)](
+        *rows, case.states, case.places, case.spares, case.first, count, 3, LAYERS=LAYERS, **HEADS
     )
-    kernels.swap[(1,)](case.places, case.spares, case.slots, count, CONVERSATIONS=1)
+    tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
+    kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](
+        padded(case.u, layer), case.tails, case.slots, case.first, count, 3,
+        LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128,
+    )  # fmt: skip
     assert torch.equal(case.tails[slot, layer], tails)
-    now = case.states[case.places[slot], layer]
-    if accepted:
-        assert (int(case.places[slot]), int(case.spares[0])) == (spare, committed)
-        assert torch.equal(now, short.states[spare, layer])
-    else:
-        assert (int(case.places[slot]), int(case.spares[0])) == (committed, spare)
-        assert torch.equal(now, before[committed, layer])
+    expected = short.states[spare, layer] if accepted else before[case.places[0], layer]
+    assert torch.equal(case.states[spare, layer], expected)
+    assert torch.equal(case.states[case.places[0]], before[case.places[0]])

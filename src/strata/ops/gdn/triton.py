@@ -5,7 +5,7 @@ it once, runs the window's rows through it one after another, and writes it once
 226 MB (36 layers, read and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
 
 A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all rows
-then only exchanges two numbers of places; committing fewer replays them into the spare place first (`replay`).
+then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
 A row's arithmetic does not depend on how many rows follow it, so any n rows leave what n single windows leave.
 """
 
@@ -79,7 +79,7 @@ def _step(state, mixed, decay, strength, row, head, NK: tl.constexpr, NV: tl.con
 
 @triton.jit
 def window(
-    mixed, decay, strength, z, states, places, spares, slots, first, norm, eps, gated, q, s, sums,
+    mixed, decay, strength, z, states, places, spares, first, norm, eps, gated, q, s, sums,
     layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Outputs of every row, normalised, gated and quantised for the output projection.
@@ -90,9 +90,9 @@ def window(
         mixed, decay, strength: as `prepare` leaves them.
         z: float32 [T, NV*D], gate.
         states: float32 [all places, LAYERS, NV, D, D], indexed [.., key, value].
-        places: int32 [all slots], where each slot's committed state is.
+        places: int32 [conversations], where the committed states are.
         spares: int32 [conversations], where the states after the window go.
-        slots, first: as for `prepare`.
+        first: as for `prepare`.
         norm: float32 [D].
         eps: of the norm.
         gated: float32 [T, NV*D], out.
@@ -104,8 +104,7 @@ def window(
     each: tl.constexpr = NV * D * D
     lane = tl.arange(0, D)
     cell = head * D * D + lane[:, None] * D + lane[None, :]
-    place = tl.load(places + tl.load(slots + conversation)).to(tl.int64)
-    here = states + (place * LAYERS + layer) * each
+    here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
     there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
     state = tl.load(here + cell)
     for row in range(tl.load(first + conversation), tl.load(first + conversation + 1)):
@@ -122,22 +121,30 @@ def window(
 
 @triton.jit
 def replay(
-    mixed, decay, strength, states, places, spares, slots, first, accepted,
-    layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
+    mixed, decay, strength, states, places, spares, first, accepted, total,
+    LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Leave the state after the accepted rows where the window left that after all of them.
+    """Leave the states after the accepted rows where the window left those after all of them.
 
-    Grid and arguments as for `window`; `accepted` is int32 [conversations]. Does nothing where all rows were accepted.
+    Grid: (NV, conversations, LAYERS). Does nothing where all rows were accepted.
+
+    Args:
+        mixed: float32 [LAYERS, total, channels]; decay, strength: float32 [LAYERS, total, NV]; as `prepare` leaves them.
+        states, places, spares, first: as for `window`.
+        accepted: int32 [conversations].
+        total: rows of the window.
     """
-    head, conversation = tl.program_id(0), tl.program_id(1)
+    head, conversation, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin = tl.load(first + conversation)
     rows = tl.load(accepted + conversation)
     if rows < tl.load(first + conversation + 1) - begin:
         each: tl.constexpr = NV * D * D
+        mixed += layer * total * (2 * NK + NV) * D
+        decay += layer * total * NV
+        strength += layer * total * NV
         lane = tl.arange(0, D)
         cell = head * D * D + lane[:, None] * D + lane[None, :]
-        place = tl.load(places + tl.load(slots + conversation)).to(tl.int64)
-        here = states + (place * LAYERS + layer) * each
+        here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
         there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
         state = tl.load(here + cell)
         for row in range(begin, begin + rows):
@@ -147,30 +154,25 @@ def replay(
 
 @triton.jit
 def shift(
-    u, tails, slots, first, accepted, layer, LAYERS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
+    u, tails, slots, first, accepted, total, LAYERS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Move the convolution's tail past the accepted rows. Grid: (channels / BLOCK, conversations)."""
-    conversation = tl.program_id(1)
+    """Move the convolutions' tails past the accepted rows. Grid: (channels / BLOCK, conversations, LAYERS).
+
+    Args:
+        u: float32 [LAYERS, total, channels].
+        tails, slots, first: as for `prepare`.
+        accepted, total: as for `replay`.
+    """
+    conversation, layer = tl.program_id(1), tl.program_id(2)
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = channel < CHANNELS
     slot = tl.load(slots + conversation).to(tl.int64)
     tail = tails + (slot * LAYERS + layer) * (TAPS - 1) * CHANNELS
-    u += tl.load(first + conversation) * CHANNELS
+    u += (layer * total + tl.load(first + conversation)) * CHANNELS
     rows = tl.load(accepted + conversation)
     for j in tl.static_range(TAPS - 1):  # rising, so that what is still needed is not yet overwritten
         row = rows + j - (TAPS - 1)
         old = tl.load(tail + (row + TAPS - 1) * CHANNELS + channel, mask=inside & (row < 0), other=0.0)
         new = tl.load(u + row * CHANNELS + channel, mask=inside & (row >= 0), other=0.0)
         tl.store(tail + j * CHANNELS + channel, tl.where(row < 0, old, new), mask=inside)
-
-
-@triton.jit
-def swap(places, spares, slots, accepted, CONVERSATIONS: tl.constexpr):
-    """Where any row was accepted the spare place counts from now on. One program, after all layers' replays."""
-    for conversation in tl.static_range(CONVERSATIONS):
-        if tl.load(accepted + conversation) > 0:
-            at = places + tl.load(slots + conversation)
-            before = tl.load(at)
-            tl.store(at, tl.load(spares + conversation))
-            tl.store(spares + conversation, before)
