@@ -43,7 +43,7 @@ class Network:
 
     def new_state(self) -> State:
         """The state of a conversation that has not begun."""
-        return State.empty(self.config, drafts=self.drafts)
+        return self.ops.new_state(drafts=self.drafts)
 
     def read(self, state: State, ids: list[int], positions: Tensor | None = None) -> Tensor:
         """Read prompt tokens into `state`.

@@ -131,6 +131,10 @@ class Ops(Protocol):
     the number of the layer.
     """
 
+    def new_state(self, *, drafts: bool) -> Any:
+        """The state of a conversation that has not begun; with `drafts` it also feeds the draft head."""
+        ...
+
     def begin(self, segments: Sequence[Segment], *, window: bool) -> Batch:
         """Prepare a pass; positions are written behind the committed ones.
 

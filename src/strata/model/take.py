@@ -63,6 +63,10 @@ class FileTable:
         """float32 [len(ids), width]."""
         return torch.from_numpy(self._directory.rows(self._name, ids))
 
+    def stored(self) -> Quantised:
+        """The whole table as the file stores it."""
+        return Quantised(self._directory.tensors[self._name].type, self._directory.raw(self._name))
+
 
 class Taker:
     """Hands out tensors once each, after checking their shape, and knows which nobody asked for.

@@ -38,6 +38,10 @@ class CpuOps:
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 
+    def new_state(self, *, drafts: bool) -> State:
+        """See `Ops.new_state`."""
+        return State.empty(self._c, drafts=drafts)
+
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)

@@ -79,3 +79,15 @@ def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.co
     mean = total / S
     tl.store(m + row * H + h, mean, mask=inside)
     store_quantised(q, s, sums, row, mean, tl.program_id(1) * (BLOCK // 32), H // 32, H // 32, BLOCK // 32)
+
+
+@triton.jit
+def write(residual, out, inject, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
+    """Add a block's output to a stream, as `write_norm` does, and nothing else. Grid: (T, S)."""
+    row, stream = tl.program_id(0), tl.program_id(1)
+    h = tl.arange(0, BLOCK)
+    inside = h < H
+    at = residual + row * S * H + stream * H + h
+    strength = 2.0 * sigmoid(tl.load(inject + row * S + stream) / S)
+    x = tl.load(at, mask=inside, other=0.0) + strength * tl.load(out + row * H + h, mask=inside, other=0.0)
+    tl.store(at, x, mask=inside)

@@ -1,0 +1,320 @@
+"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strata.model import weights
+from strata.model.config import Mixer, ModelConfig
+from strata.model.ops import NgramGated, Pass, Route, Segment
+from strata.ops.experts import triton as experts
+from strata.ops.gdn import triton as gdn
+from strata.ops.gpu.batch import GpuBatch, GpuPass, begin
+from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.rows import Rows, Streams, linear
+from strata.ops.gpu.upload import DeviceMoe, DeviceTable
+from strata.ops.hyper_connection import triton as hc
+from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
+from strata.ops.moe import triton as moe
+from strata.ops.ngram import triton as ngram
+from strata.ops.qsa import triton as qsa
+
+CELLS = 64
+"""Selected cells a program of attention takes."""
+
+SCORED = 64
+"""Blocks a program of the indexer scores."""
+
+FLAT = {"num_warps": 4, "enable_fp_fusion": False}
+
+
+class GpuOps:
+    """The operations, and the memory of the conversations they work on.
+
+    Args:
+        config: dimensions.
+        pool: memory.
+        device: where it is.
+    """
+
+    def __init__(self, config: ModelConfig, pool: Pool, device: torch.device) -> None:
+        self._c = config
+        self._pool = pool
+        self._device = device
+        self._number = _numbers(config.mixers)
+        self._most_blocks = -(-config.context // config.qsa.ratio)
+        self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
+        if config.ple is not None:
+            ple = config.ple
+            self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
+                ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
+
+    def new_state(self, *, drafts: bool) -> GpuState:
+        """See `Ops.new_state`."""
+        assert not drafts, "the draft head is not on the GPU yet"
+        return self._pool.new_state()
+
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:  # noqa: ARG002  # always row by row
+        """See `Ops.begin`."""
+        return begin(segments, self._c, self._pool, self._device)
+
+    def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
+        """See `Ops.passes`."""
+        x = self._settled(residual)
+        bounds = zip(batch.segments, range(len(batch.segments)), strict=True)
+        return [GpuPass(segment.ids, x[segment.rows], batch, i) for segment, i in bounds]
+
+    def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
+        """See `Ops.commit`."""
+        c, batch, i = self._c, done.batch, done.index
+        g, one = c.gdn, slice(i, i + 1)
+        accepted = torch.tensor([n], dtype=torch.int32, device=self._device)
+        first, layers = batch.first[i : i + 2], batch.u.shape[0]
+        if 0 < n < len(done.ids):
+            gdn.replay[(g.nv, 1, layers)](
+                batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, num_warps=gdn.WARPS,
+            )  # fmt: skip
+        if n:
+            gdn.shift[(-(-g.channels // 1024), 1, layers)](
+                batch.u, self._pool.tails, batch.slots[one], first, accepted, batch.rows,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+            if c.ple is not None:
+                width = c.S * c.H
+                ngram.shift[(-(-width // 1024), 1)](
+                    batch.normed, batch.ids, self._pool.ngram_tails, self._pool.history, batch.slots[one], first,
+                    accepted, WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
+                )  # fmt: skip
+            spare = int(batch.spares[i])
+            self._pool.give_back(state.place)
+            state.home[0] = spare
+        else:
+            self._pool.give_back(int(batch.spares[i]))
+        state.length += n
+        state.next_position += n
+
+    def linear(self, x: Rows, w: Any) -> Tensor:
+        """See `Ops.linear`."""
+        return linear(x, w)
+
+    def rms(self, x: Tensor, w: Tensor, groups: int = 1) -> Rows:
+        """See `Ops.rms`."""
+        raise NotImplementedError
+
+    def streams(self, x: Tensor) -> Streams:
+        """See `Ops.streams`."""
+        return Streams(x.repeat(1, self._c.S))
+
+    def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
+        """See `Ops.embed`."""
+        return table.rows(batch.ids.long())
+
+    def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
+        """See `Ops.hc_read`."""
+        c = self._c
+        streams = residual if isinstance(residual, Streams) else Streams(residual)
+        count, block = len(streams.x), _power(c.H)
+        xn = Rows.empty(count, c.S * c.H, self._device)
+        due = streams.out is not None
+        spare = streams.x
+        hc.write_norm[(count, c.S)](
+            streams.x, streams.out if due else spare, streams.inject if due else spare, w.norm, c.eps, *xn.targets,
+            H=c.H, S=c.S, BLOCK=block, WRITE=due, **FLAT,
+        )  # fmt: skip
+        streams.out = streams.inject = None
+        low = Rows.empty(count, c.r, self._device)
+        hc.low[(count,)](linear(xn, w.down), *low.targets, R=c.r, S=c.S, BLOCK=_power(c.r), **FLAT)
+        inject = None if w.inject is None else linear(xn, w.inject)
+        m = Rows.empty(count, c.H, self._device)
+        part = min(256, block)
+        hc.mix[(count, -(-c.H // part))](linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part, **FLAT)
+        return m, inject
+
+    def hc_write(self, residual: Streams, out: Tensor, inject: Tensor | None) -> Streams:
+        """See `Ops.hc_write`; the next read does it."""
+        assert inject is not None, "only a final mixer lacks inject"
+        residual.out, residual.inject = out, inject
+        return residual
+
+    def gdn_project(self, m: Rows, w: weights.Gdn) -> tuple[Tensor, ...]:
+        """The four projections, raw: u, alpha, beta, z."""
+        return linear(m, w.qkv), linear(m, w.alpha), linear(m, w.beta), linear(m, w.z)
+
+    def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
+        """See `Ops.gdn_mix`."""
+        g, pool, layer = self._c.gdn, self._pool, self._number[number]
+        heads, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0]
+        u, alpha, beta, z = x
+        batch.u[layer] = u
+        mixed, decay, strength = batch.mixed[layer], batch.decay[layer], batch.strength[layer]
+        gdn.prepare[(batch.rows, 2 * g.nk + g.nv)](
+            u, alpha, beta, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay,
+            strength, layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
+        )  # fmt: skip
+        out = Rows.empty(batch.rows, g.nv * g.d, self._device)
+        gdn.window[(g.nv, batch.conversations)](
+            mixed, decay, strength, z, pool.states, batch.places, batch.spares, batch.first, w.norm, self._c.eps,
+            *out.targets, layer, LAYERS=layers, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
+        return out
+
+    def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
+        """See `Ops.gdn_output`."""
+        return linear(o, w.out)
+
+    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
+        """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        return linear(m, w.q), linear(m, w.k), linear(m, w.v), linear(m, w.iq), linear(m, w.ik)
+
+    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
+        """See `Ops.qsa_attend`."""
+        assert sparse, "dense attention is the draft head's"
+        q, pool, layer = self._c.qsa, self._pool, self._number[number]
+        qg, k, v, iq, ik = x
+        count, device = batch.rows, self._device
+        keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
+        where = (batch.slots, batch.first, batch.owner, batch.lengths, pool.table, pool.most_pages)
+        half = batch.turns.shape[-1]
+
+        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.empty((count, *shape), dtype=dtype, device=device)
+
+        query, index = room(q.nh, q.hd), room(q.ih, q.id)
+        qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
+            qg, k, v, iq, ik, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps, *where,
+            query, index, keys, values, raw, blocks,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, num_warps=1,
+        )  # fmt: skip
+        budget = q.budget // q.ratio
+        common = {"RATIO": q.ratio, "BUDGET": budget}
+        scores, chosen = room(self._most_blocks), room(budget, dtype=torch.int32)
+        counts = room(dtype=torch.int32)
+        qsa.score[(count, -(-self._most_blocks // SCORED))](
+            index, blocks, *where, scores, self._most_blocks, IH=q.ih, ID=q.id, BLOCK=SCORED, **common, num_warps=4
+        )
+        several = min(8192, _power(self._most_blocks))
+        qsa.choose[(count,)](
+            scores, self._most_blocks, batch.first, batch.owner, batch.lengths, chosen, counts,
+            BLOCK=several, **common, num_warps=16 if several > 2048 else 4,
+        )  # fmt: skip
+        parts = -(-(q.budget + q.ratio - 1) // CELLS)
+        part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
+        qsa.attend[(count, q.nkv, parts)](
+            query, keys, values, chosen, counts, *where, part, peak, weight,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, _power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
+            SPLIT=self._split, **common, num_warps=4,
+        )  # fmt: skip
+        out = Rows.empty(count, q.nh * q.hd, device)
+        qsa.merge[(count, q.nh)](
+            part, peak, weight, qg, counts, batch.first, batch.owner, batch.lengths, *out.targets,
+            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, num_warps=1, enable_fp_fusion=False,
+        )  # fmt: skip
+        return out
+
+    def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
+        """See `Ops.qsa_output`."""
+        return linear(o, w.o)
+
+    def route(self, m: Rows, w: weights.Moe) -> Route:
+        """See `Ops.route`."""
+        logits = linear(m, w.router)
+        count, topk = len(m.x), self._c.moe.topk
+        chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
+        shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
+        moe.route[(count,)](
+            logits, chosen, shares, E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1
+        )
+        return Route(chosen, shares)
+
+    def experts(self, m: Rows, route: Route, w: DeviceMoe) -> Tensor:
+        """See `Ops.experts`. Eight rows at a time: the plan holds no more."""
+        gate = linear(m, w.shared_weight)
+        out = torch.empty_like(m.x)
+        a = m.quantised
+        assert a is not None
+        for first in range(0, len(m.x), MAX_ROWS):
+            part = slice(first, first + MAX_ROWS)
+            self._experts(Activations(a.q[part], a.s[part], a.z[part]), route, gate, w, part, out)
+        return out
+
+    def _experts(
+        self, x: Activations, route: Route, gate: Tensor, w: DeviceMoe, part: slice, out: Tensor
+    ) -> None:
+        y = _rows_of(w.slots, x, route.experts[part].contiguous())
+        shared = _rows_of(w.shared, x, torch.zeros((x.rows, 1), dtype=torch.int32, device=self._device))
+        experts.combine(y, route.weights[part].contiguous(), shared, gate[part].reshape(-1).sigmoid(), out[part])
+
+    def ngram_numbers(self, batch: GpuBatch) -> tuple[GpuBatch, Tensor]:
+        """See `Ops.ngram_numbers`."""
+        ple = self._c.ple
+        assert ple is not None
+        out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
+        ngram.numbers[(batch.rows,)](
+            batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+        )  # fmt: skip
+        return batch, out
+
+    def ngram_rows(self, numbers: tuple[GpuBatch, Tensor], w: weights.Ple) -> tuple[GpuBatch, Rows]:
+        """See `Ops.ngram_rows`."""
+        batch, wanted = numbers
+        assert isinstance(w.table, DeviceTable)
+        x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
+        return batch, Rows(x, quantise(x))
+
+    def ngram_gate(self, residual: Streams, e: tuple[GpuBatch, Rows], w: weights.Ple) -> NgramGated:
+        """See `Ops.ngram_gate`."""
+        c, (batch, rows) = self._c, e
+        residual.x = self._settled(residual)
+        gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
+        ngram.gate[(batch.rows, c.S)](
+            linear(rows, w.key), linear(rows, w.value), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT,
+        )  # fmt: skip
+        batch.normed = normed
+        return NgramGated(gated, normed)
+
+    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: GpuBatch, w: weights.Ple) -> Streams:
+        """See `Ops.ngram_smooth`."""
+        c, ple = self._c, self._c.ple
+        assert ple is not None
+        width = c.S * c.H
+        ngram.smooth[(batch.rows, -(-width // 1024))](
+            residual.x, x.gated, x.normed, self._pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv,
+            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT,
+        )  # fmt: skip
+        return residual
+
+    def _settled(self, residual: Streams) -> Tensor:
+        """The streams with nothing due."""
+        if residual.out is not None:
+            c = self._c
+            hc.write[(len(residual.x), c.S)](
+                residual.x, residual.out, residual.inject, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT
+            )
+            residual.out = residual.inject = None
+        return residual.x
+
+
+def _rows_of(slots: experts.Slots, x: Activations, ids: Tensor) -> Tensor:
+    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
+    grouped = experts.plan(ids, slots)
+    return experts.down(slots, quantise(experts.gate_up(slots, x, grouped)), grouped)
+
+
+def _numbers(mixers: Sequence[Mixer]) -> list[int]:
+    """Each layer's number among those of its kind."""
+    seen = dict.fromkeys(Mixer, 0)
+    numbers = []
+    for mixer in mixers:
+        numbers.append(seen[mixer])
+        seen[mixer] += 1
+    return numbers
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << (n - 1).bit_length()

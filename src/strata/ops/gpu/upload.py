@@ -1,0 +1,181 @@
+"""Weights on a GPU: matrices as planes, experts in slots, tables by rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strata.errors import ModelError
+from strata.formats import by_name, dequantise
+from strata.model import weights
+from strata.model.take import FileTable
+from strata.model.weights import Quantised
+from strata.ops.experts.slots import SlotLayout, Slots
+from strata.ops.matvec.tables import codewords
+from strata.ops.matvec.triton import PlaneMatrix
+from strata.ops.planes import LAYOUTS, pack
+from strata.ops.rows.triton import gather
+
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_GATHERED = 8  # blocks of a program
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTable:
+    """A `RowTable` on the device.
+
+    Attributes:
+        shape: (rows, width).
+        planes: of a quantised type, or None.
+        type: its name.
+        numbers: float32 [rows, width] where there are no planes.
+    """
+
+    shape: tuple[int, int]
+    planes: Tensor | None
+    type: str
+    numbers: Tensor | None
+
+    def rows(self, ids: Sequence[int] | Tensor) -> Tensor:
+        """float32 [len(ids), width]; ids on the device stay there."""
+        device = cast("Tensor", self.numbers if self.planes is None else self.planes).device
+        wanted = ids if isinstance(ids, Tensor) else torch.tensor(ids, dtype=torch.int64, device=device)
+        if self.planes is None:
+            return cast("Tensor", self.numbers)[wanted].float()
+        count, width = self.shape
+        blocks = width // 32
+        out = torch.empty((len(wanted), width), dtype=torch.float32, device=device)
+        gather[(len(wanted), -(-blocks // _GATHERED))](
+            self.planes, codewords(self.type, device), wanted, out, count, blocks, KIND=self.type, BLOCKS=_GATHERED
+        )
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMoe(weights.Moe):
+    """Experts in slots beside the router.
+
+    Attributes:
+        slots: routed experts.
+        shared: the shared one in a slot of its own.
+    """
+
+    slots: Slots = cast("Slots", None)
+    shared: Slots = cast("Slots", None)
+
+
+class Upload:
+    """Brings weights to a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tables: dict[int, DeviceTable] = {}
+
+    def all(self, w: weights.Weights) -> weights.Weights:
+        """Everything a forward pass needs."""
+        return replace(
+            w,
+            embed=self._table(w.embed),
+            layers=tuple(self._layer(layer) for layer in w.layers),
+            mixer=self._parts(w.mixer),
+            head=self._matrix(w.head),
+            mtp=None,
+        )
+
+    def _layer(self, layer: weights.Layer) -> weights.Layer:
+        ple = None if layer.ple is None else replace(self._parts(layer.ple), table=self._table(layer.ple.table))
+        return weights.Layer(
+            self._parts(layer.attn_hc), self._parts(layer.mixer), self._parts(layer.mlp_hc), self._moe(layer.moe), ple
+        )
+
+    def _parts(self, group: T) -> T:
+        """The same group with its tensors and matrices on the device."""
+        moved = {}
+        for one in fields(cast("Any", group)):
+            value = getattr(group, one.name)
+            if isinstance(value, Quantised):
+                moved[one.name] = self._matrix(value)
+            elif isinstance(value, Tensor):
+                moved[one.name] = value.to(self._device).contiguous()
+        return cast("T", replace(cast("Any", group), **moved))
+
+    def _matrix(self, w: weights.Matrix) -> Any:
+        if isinstance(w, Tensor):
+            return w.to(self._device)
+        name, (rows, width) = w.type.name, w.shape
+        if name in _FLOATS:
+            stored = self._bytes(w.raw)
+            return stored.view(_FLOATS[name]).view(rows, width)
+        scale = None if w.scale is None else torch.from_numpy(np.atleast_1d(w.scale)).to(self._device)
+        return PlaneMatrix(name, rows, width, self._packed(w), scale)
+
+    def _bytes(self, raw: NDArray[np.uint8]) -> Tensor:
+        """A copy on the device; files are mapped read-only, which torch takes no tensor of."""
+        staged = torch.empty(raw.shape, dtype=torch.uint8)
+        np.copyto(staged.numpy(), raw)
+        return staged.to(self._device)
+
+    def _packed(self, w: Quantised) -> Tensor:
+        return pack(w.type.name, self._bytes(w.raw), w.shape[-1])
+
+    def _moe(self, moe: weights.Moe) -> DeviceMoe:
+        gate, up, down = (self._experts(x) for x in (moe.gate, moe.up, moe.down))
+        one = [Quantised(x.type, x.raw[None], x.scale) for x in map(self._experts, (
+            moe.shared_gate, moe.shared_up, moe.shared_down))]  # fmt: skip
+        empty = torch.empty(0)
+        return DeviceMoe(
+            router=self._matrix(moe.router),
+            shared_weight=self._matrix(_as_matrix(moe.shared_weight)),
+            gate=empty, up=empty, down=empty, shared_gate=empty, shared_up=empty, shared_down=empty,
+            slots=self._slots(gate, up, down),
+            shared=self._slots(*one),
+        )  # fmt: skip
+
+    def _experts(self, w: weights.Matrix) -> Quantised:
+        if not isinstance(w, Quantised) or w.type.name not in LAYOUTS:
+            name = w.type.name if isinstance(w, Quantised) else "F32"
+            raise ModelError(
+                f"experts of type {name} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
+            )
+        return w
+
+    def _slots(self, gate: Quantised, up: Quantised, down: Quantised) -> Slots:
+        count, inner, hidden = gate.shape
+        layout = SlotLayout(gate.type.name, up.type.name, down.type.name, hidden, inner)
+        data = torch.empty((count, layout.nbytes), dtype=torch.uint8, device=self._device)
+        for e in range(count):
+            layout.fill(data[e], *(self._bytes(x.raw[e]) for x in (gate, up, down)))
+        scales = None
+        if any(x.scale is not None for x in (gate, up, down)):
+            rows = [np.ones(count, np.float32) if x.scale is None else x.scale.reshape(-1) for x in (gate, up, down)]
+            ones = np.ones((3, 1), np.float32)
+            scales = torch.from_numpy(np.concatenate([np.stack(rows), ones], axis=1)).to(self._device)
+        return Slots(layout, data, torch.arange(count, dtype=torch.int32, device=self._device), -1, scales)
+
+    def _table(self, table: weights.RowTable) -> DeviceTable:
+        known = self._tables.get(id(table))
+        if known is not None:
+            return known
+        assert isinstance(table, FileTable)
+        stored = table.stored()
+        name = stored.type.name
+        if name in LAYOUTS:
+            found = DeviceTable(table.shape, self._packed(stored), name, None)
+        elif name in _FLOATS:
+            found = DeviceTable(table.shape, None, name, self._matrix(stored))
+        else:
+            numbers = torch.from_numpy(dequantise(by_name(name), stored.raw)).to(self._device)
+            found = DeviceTable(table.shape, None, name, numbers)
+        self._tables[id(table)] = found
+        return found
+
+
+def _as_matrix(vector: Tensor) -> Tensor:
+    """A vector as a matrix of one row."""
+    return vector[None]

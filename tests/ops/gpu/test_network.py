@@ -1,0 +1,47 @@
+"""The whole forward pass on the GPU's kernels, against the same pass on the CPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata import pebble
+from strata.gguf import open_model
+from strata.model import Network, load_config, load_weights
+from strata.ops import bind
+from support.launch import NATIVE
+
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
+
+
+@pytest.fixture(scope="module", params=["q8_0", "iq3"])
+def both(request):
+    """The CPU's network and the GPU's."""
+    from strata.ops.gpu.ops import GpuOps
+    from strata.ops.gpu.pool import Pool
+    from strata.ops.gpu.upload import Upload
+
+    directory = open_model(pebble.path(request.param))
+    config = replace(load_config(directory.metadata), mtp=False, context=1024)
+    weights = load_weights(directory, config)
+    pool = Pool(config, DEVICE, slots=4, cells=2048, kv=torch.float32)
+    return (
+        Network(config, weights, bind("cpu", config)),
+        Network(config, Upload(DEVICE).all(weights), GpuOps(config, pool, DEVICE)),
+    )
+
+
+def test_a_prompt_and_windows(both):
+    cpu, gpu = both
+    ids = torch.randint(1, 2000, (9,), generator=torch.Generator().manual_seed(5)).tolist()
+    ours, theirs = gpu.new_state(), cpu.new_state()
+    for net, state in ((cpu, theirs), (gpu, ours)):
+        net.read(state, ids[:5])
+    a = cpu.window([(theirs, ids[5:])])[0]
+    b = gpu.window([(ours, ids[5:])])[0]
+    expected, got = cpu.logits(a.residual), gpu.logits(b.residual).cpu()
+    assert torch.isfinite(got).all()
+    kl = (expected.log_softmax(-1).exp() * (expected.log_softmax(-1) - got.log_softmax(-1))).sum(-1)
+    assert kl.max() < 1e-4
