@@ -27,13 +27,18 @@ def segments(batch: Sequence[tuple[State, Sequence[int], Tensor]]) -> list[Segme
 def run(ops: Ops, w: weights.Weights, laid: Sequence[Segment], *, window: bool) -> list[Pass]:
     """Compute rows behind their states; the rows of attention caches are written but not committed."""
     batch = ops.begin(laid, window=window)
+    return ops.passes(batch, ops.replay(batch, lambda: trunk(ops, w, batch)))
+
+
+def trunk(ops: Ops, w: weights.Weights, batch: Batch) -> Streams:
+    """All layers."""
     residual = ops.streams(ops.embed(batch, w.embed))
     for number, layer in enumerate(w.layers):
         if layer.ple is not None:
             gated = ops.ngram_gate(residual, ops.ngram_rows(ops.ngram_numbers(batch), layer.ple), layer.ple)
             residual = ops.ngram_smooth(residual, gated, batch, layer.ple)
         residual = block(ops, layer, residual, batch, number, sparse=True)
-    return ops.passes(batch, residual)
+    return residual
 
 
 def block(ops: Ops, layer: weights.Layer, residual: Streams, batch: Batch, number: int, *, sparse: bool) -> Streams:

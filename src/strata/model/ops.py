@@ -5,7 +5,7 @@ Shapes: T rows, other letters as in docs/dimensions.md. Everything is float32 on
 from one call to the next in a form of its own: the forward pass never looks inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -140,6 +140,10 @@ class Ops(Protocol):
 
         A window runs the delta rule row by row; a prompt pass may run it in chunks at fixed absolute positions.
         """
+        ...
+
+    def replay(self, batch: Batch, body: Callable[[], Streams]) -> Streams:
+        """Run `body`; a device may record it and repeat the record for later batches of the same shape."""
         ...
 
     def passes(self, batch: Batch, residual: Streams) -> list[Pass]:

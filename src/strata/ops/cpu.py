@@ -3,7 +3,7 @@
 In float64, which only comparisons use, the plain formulas run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -45,6 +45,10 @@ class CpuOps:
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)
+
+    def replay(self, batch: CpuBatch, body: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002  # nothing to record
+        """See `Ops.replay`."""
+        return body()
 
     def passes(self, batch: CpuBatch, residual: Tensor) -> list[Pass]:
         """See `Ops.passes`."""

@@ -93,13 +93,21 @@ def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, cou
         expert = tl.load(experts + entry)
         top, x = tl.program_id(0) * (RR * H), (q, s, z)
         if count == 1:
-            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U, SCALED)
+            _down(
+                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U, SCALED
+            )
         elif count == 2:
-            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U, SCALED)
+            _down(
+                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U, SCALED
+            )
         elif count <= 4:
-            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 4, RR, H, STEPS, EVEN, U, SCALED)
+            _down(
+                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 4, RR, H, STEPS, EVEN, U, SCALED
+            )
         else:
-            _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 8, RR, H, STEPS, EVEN, U, SCALED)
+            _down(
+                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 8, RR, H, STEPS, EVEN, U, SCALED
+            )
 
 
 @triton.jit(do_not_specialize=["topk"])

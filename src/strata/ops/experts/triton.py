@@ -69,7 +69,9 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     """
     rows, topk = ids.shape
     if not 1 <= rows <= MAX_ROWS or ids.dtype != torch.int32 or not ids.is_contiguous():
-        raise FormatError(f"chosen experts are contiguous int32 [1 to {MAX_ROWS}, topk], not {ids.dtype} {list(ids.shape)}")
+        raise FormatError(
+            f"chosen experts are contiguous int32 [1 to {MAX_ROWS}, topk], not {ids.dtype} {list(ids.shape)}"
+        )
     out = empty_plan(rows, topk, slots) if out is None else out
     size = len(out.experts)
     plan_kernel[(1,)](
@@ -148,9 +150,7 @@ def combine(
     return out
 
 
-def experts(
-    slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None
-) -> Tensor:
+def experts(slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None) -> Tensor:
     """All of it: ``float32 [T, H]``. Every chosen expert has to be resident.
 
     Args:

@@ -1,6 +1,6 @@
 """`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Route, Segment
 from strata.ops.experts import triton as experts
 from strata.ops.gdn import triton as gdn
-from strata.ops.gpu.batch import GpuBatch, GpuPass, begin
+from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceMoe, DeviceTable
@@ -20,12 +20,16 @@ from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import triton as moe
 from strata.ops.ngram import triton as ngram
 from strata.ops.qsa import triton as qsa
+from strata.ops.rope.reference import cos_sin
 
 CELLS = 64
 """Selected cells a program of attention takes."""
 
 SCORED = 64
 """Blocks a program of the indexer scores."""
+
+PASS_MOST = 4096
+"""Most rows of a pass."""
 
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -37,9 +41,17 @@ class GpuOps:
         config: dimensions.
         pool: memory.
         device: where it is.
+        graphs: capture windows.
     """
 
-    def __init__(self, config: ModelConfig, pool: Pool, device: torch.device) -> None:
+    def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
+        self._graphs = graphs and device.type == "cuda"
+        self._windows: dict[tuple[int, ...], GpuBatch] = {}
+        self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._met: set[tuple[int, ...]] = set()
+        self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
+        positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
+        self._turns = torch.stack(cos_sin(positions, config.rope)).to(device)
         self._c = config
         self._pool = pool
         self._device = device
@@ -56,9 +68,36 @@ class GpuOps:
         assert not drafts, "the draft head is not on the GPU yet"
         return self._pool.new_state()
 
-    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:  # noqa: ARG002  # always row by row
-        """See `Ops.begin`."""
-        return begin(segments, self._c, self._pool, self._device)
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
+        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
+        counts = tuple(len(segment.ids) for segment in segments)
+        batch = self._windows.get(counts) if window else None
+        if batch is None:
+            batch = GpuBatch.empty(counts, self._c, self._device)
+            if window:
+                self._windows[counts] = batch
+        batch.fill(segments, self._c.qsa.ratio, self._pool)
+        return batch
+
+    def replay(self, batch: GpuBatch, body: Callable[[], Streams]) -> Streams:
+        """See `Ops.replay`. A window is captured when its shape is met the second time."""
+        if not self._graphs or self._windows.get(batch.counts) is not batch:
+            return Streams(self._run(batch, body))
+        recorded = self._recorded.get(batch.counts)
+        if recorded is None:
+            if batch.counts not in self._met:
+                self._met.add(batch.counts)
+                return Streams(self._run(batch, body))
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                x = self._run(batch, body)
+            recorded = self._recorded[batch.counts] = (graph, x)
+        recorded[0].replay()
+        return Streams(recorded[1])
+
+    def _run(self, batch: GpuBatch, body: Callable[[], Streams]) -> Tensor:
+        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
+        return self._settled(body())
 
     def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
         """See `Ops.passes`."""
@@ -70,7 +109,7 @@ class GpuOps:
         """See `Ops.commit`."""
         c, batch, i = self._c, done.batch, done.index
         g, one = c.gdn, slice(i, i + 1)
-        accepted = torch.tensor([n], dtype=torch.int32, device=self._device)
+        accepted = self._upto[n : n + 1]
         first, layers = batch.first[i : i + 2], batch.u.shape[0]
         if 0 < n < len(done.ids):
             gdn.replay[(g.nv, 1, layers)](
@@ -88,11 +127,10 @@ class GpuOps:
                     batch.normed, batch.ids, self._pool.ngram_tails, self._pool.history, batch.slots[one], first,
                     accepted, WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
                 )  # fmt: skip
-            spare = int(batch.spares[i])
             self._pool.give_back(state.place)
-            state.home[0] = spare
+            state.home[0] = batch.spare_places[i]
         else:
-            self._pool.give_back(int(batch.spares[i]))
+            self._pool.give_back(batch.spare_places[i])
         state.length += n
         state.next_position += n
 
@@ -240,9 +278,7 @@ class GpuOps:
             self._experts(Activations(a.q[part], a.s[part], a.z[part]), route, gate, w, part, out)
         return out
 
-    def _experts(
-        self, x: Activations, route: Route, gate: Tensor, w: DeviceMoe, part: slice, out: Tensor
-    ) -> None:
+    def _experts(self, x: Activations, route: Route, gate: Tensor, w: DeviceMoe, part: slice, out: Tensor) -> None:
         y = _rows_of(w.slots, x, route.experts[part].contiguous())
         shared = _rows_of(w.shared, x, torch.zeros((x.rows, 1), dtype=torch.int32, device=self._device))
         experts.combine(y, route.weights[part].contiguous(), shared, gate[part].reshape(-1).sigmoid(), out[part])

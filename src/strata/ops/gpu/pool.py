@@ -64,6 +64,7 @@ class Pool:
         recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
         attention = len(c.mixers) - recurrent
         pages = -(-cells // PAGE)
+        self.cells = pages * PAGE
         self.most_pages = -(-c.context // PAGE)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
