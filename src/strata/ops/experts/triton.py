@@ -69,7 +69,9 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     """
     rows, topk = ids.shape
     if not 1 <= rows <= MAX_ROWS or ids.dtype != torch.int32 or not ids.is_contiguous():
-        raise FormatError(f"chosen experts are contiguous int32 [1 to {MAX_ROWS}, topk], not {ids.dtype} {list(ids.shape)}")
+        raise FormatError(
+            f"chosen experts are contiguous int32 [1 to {MAX_ROWS}, topk], not {ids.dtype} {list(ids.shape)}"
+        )
     out = empty_plan(rows, topk, slots) if out is None else out
     size = len(out.experts)
     plan_kernel[(1,)](
@@ -77,6 +79,11 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
         rows * topk, rows, slots.experts, slots.shared, M=size, num_warps=1 if size <= 32 else size // 16, num_stages=1,
     )  # fmt: skip
     return out
+
+
+def _most(grouped: Plan) -> int:
+    """The largest body a window of so many rows can need."""
+    return min(4, 1 << (grouped.rows - 1).bit_length())
 
 
 def _scale(slots: Slots, which: int) -> Tensor:
@@ -97,7 +104,7 @@ def gate_up(slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = No
         x.q.view(torch.int32), x.s, x.z, _scale(slots, 0), _scale(slots, 1), out,
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
         kind.inner, blocks, grouped.rows * grouped.topk, grouped.topk,
-        GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0, U=tile.unroll,
+        MOST=_most(grouped), GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0, U=tile.unroll,
         SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out
@@ -115,7 +122,7 @@ def down(slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None,
     down_kernel[grid](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), h.q.view(torch.int32), h.s, h.z,
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.hidden, blocks, KIND=kind.down, RR=tile.tiles, H=tile.rows, STEPS=blocks // 4 if tile.four else 0,
+        kind.hidden, blocks, MOST=_most(grouped), KIND=kind.down, RR=tile.tiles, H=tile.rows, STEPS=blocks // 4 if tile.four else 0,
         EVEN=blocks % 16 == 0, U=tile.unroll, SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out
@@ -148,9 +155,7 @@ def combine(
     return out
 
 
-def experts(
-    slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None
-) -> Tensor:
+def experts(slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None) -> Tensor:
     """All of it: ``float32 [T, H]``. Every chosen expert has to be resident.
 
     Args:

@@ -69,9 +69,7 @@ def look_up_signed(selectors, signs, TABLE: tl.constexpr):
     ``signs`` is ``... & 0x4444 | 0x3210``: itself the selectors of the last permutation.
     """
     if ASM:
-        word = tl.inline_asm_elementwise(
-            TABLE[0], "=&r,r,r", [selectors, signs], dtype=tl.int32, is_pure=True, pack=1
-        )
+        word = tl.inline_asm_elementwise(TABLE[0], "=&r,r,r", [selectors, signs], dtype=tl.int32, is_pure=True, pack=1)
     else:
         word = _find(selectors | ((signs & 0x4444) << 1), TABLE[1], TABLE[2])
     return word

@@ -45,9 +45,7 @@ def _step(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.cons
         for m in tl.static_range(M):
             for r in tl.static_range(RR):
                 one = decoded[m * RR + r]
-                parts = parts + (
-                    contribution(SECOND if m else KIND, one[0], one[1], one[2], low, high, scale, total),
-                )
+                parts = parts + (contribution(SECOND if m else KIND, one[0], one[1], one[2], low, high, scale, total),)
     return parts
 
 

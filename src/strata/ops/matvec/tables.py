@@ -36,10 +36,8 @@ def _table(assembly: str, values: list[int]) -> tl.constexpr:
     return tl.constexpr((assembly.format(*words), low, high))
 
 
-
 def _both_signs(levels: list[int]) -> tl.constexpr:
     return _table(_LOOK_UP_SIGNED, [*levels, *(-level for level in levels)])
-
 
 
 IQ4 = _table(_LOOK_UP_16, IQ4_LEVELS.astype(int).tolist())

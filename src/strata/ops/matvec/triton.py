@@ -100,9 +100,7 @@ def quantise(x: Tensor, out: Activations | None = None) -> Activations:
         FormatError: K is no multiple of 32, or x is not contiguous float32.
     """
     if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] % 32 or not x.is_contiguous():
-        raise FormatError(
-            f"activations are contiguous float32 [T, a multiple of 32], not {x.dtype} {list(x.shape)}"
-        )
+        raise FormatError(f"activations are contiguous float32 [T, a multiple of 32], not {x.dtype} {list(x.shape)}")
     out = empty_activations(len(x), x.shape[1], x.device) if out is None else out
     blocks, together = x.shape[1] // 32, 16
     quantise_kernel[(-(-blocks // together), len(x))](
@@ -138,7 +136,9 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
     if not 1 <= rows <= MAX_ROWS or x.s.shape[1] != blocks:
         raise FormatError(f"a product takes 1 to {MAX_ROWS} rows of width {w.width}, not {rows} of {32 * x.s.shape[1]}")
     if layout(w.type).nbytes(w.rows, w.width) != len(w.data) or len(w.data) >= 1 << 31:
-        raise FormatError(f"planes of {w.type} [{w.rows}, {w.width}] do not have {len(w.data)} bytes, or are 2 GiB or more")
+        raise FormatError(
+            f"planes of {w.type} [{w.rows}, {w.width}] do not have {len(w.data)} bytes, or are 2 GiB or more"
+        )
     out = torch.empty((rows, w.rows), dtype=torch.float32, device=w.data.device) if out is None else out
     if out.shape != (rows, w.rows) or out.dtype != torch.float32 or not out.is_contiguous():
         raise FormatError(f"the output is contiguous float32 [{rows}, {w.rows}], not {out.dtype} {list(out.shape)}")

@@ -82,9 +82,7 @@ def _join_iq1_m(index: Tensor, nibbles: Tensor, scales: Tensor, d: Tensor) -> Te
     return torch.cat([index, nibbles, torch.stack([low, high], dim=2).flatten(1)], dim=1)
 
 
-IQ3_XXS = Layout(
-    "IQ3_XXS", (Plane("index", 32, 8), _SIGNS, Plane("scales", 64, 1), _D), _split_iq3_xxs, _join_iq3_xxs
-)
+IQ3_XXS = Layout("IQ3_XXS", (Plane("index", 32, 8), _SIGNS, Plane("scales", 64, 1), _D), _split_iq3_xxs, _join_iq3_xxs)
 IQ3_S = Layout(
     "IQ3_S",
     (Plane("index", 32, 8), _SIGNS, Plane("high", 32, 1), Plane("scales", 64, 1), _D),

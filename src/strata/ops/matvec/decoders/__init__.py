@@ -15,6 +15,7 @@ from strata.ops.matvec.decoders.q6_k import q6_k
 from strata.ops.matvec.decoders.q8_0 import q8_0
 from strata.ops.matvec.instructions import dot_16
 
+
 @triton.constexpr_function
 def form(kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # str -> str
     """Which contribution of docs/numerics.md a type has: "one", "minimum", "steps" or "halves"."""
