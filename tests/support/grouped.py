@@ -22,7 +22,10 @@ class Layer:
         """The judge's rows of every chosen expert, the shared one last: ``float32 [T, topk (+ 1), H]``."""
         q, s = judge.quantise_rows(x)
         chosen = [[*row, len(self.matrices) - 1] if shared else list(row) for row in ids]
-        found = [[judge.expert(*self.matrices[e], q[t : t + 1], s[t : t + 1])[0] for e in row] for t, row in enumerate(chosen)]
+        found = [
+            [judge.expert(*self.matrices[e], q[t : t + 1], s[t : t + 1])[0] for e in row]
+            for t, row in enumerate(chosen)
+        ]
         return np.stack([np.stack(row) for row in found])
 
 
@@ -53,4 +56,6 @@ def choices(rows: int, topk: int, experts: int, rng: np.random.Generator, *, com
     """Distinct experts for every row, the first ``common`` the same for all: ``int32 [rows, topk]``."""
     first = rng.permutation(experts)[:common]
     rest = np.setdiff1d(np.arange(experts), first)
-    return np.stack([np.concatenate([first, rng.permutation(rest)[: topk - common]]) for _ in range(rows)]).astype(np.int32)
+    return np.stack([np.concatenate([first, rng.permutation(rest)[: topk - common]]) for _ in range(rows)]).astype(
+        np.int32
+    )

@@ -13,7 +13,12 @@ from support.corners import activations
 from support.grouped import choices, layer
 
 WHOLE = Tile(rows=128)
-KINDS = [("IQ3_XXS", "IQ3_XXS", "IQ4_NL"), ("Q8_0", "Q8_0", "Q8_0"), ("Q4_K", "IQ3_S", "Q5_1"), ("NVFP4", "NVFP4", "NVFP4")]
+KINDS = [
+    ("IQ3_XXS", "IQ3_XXS", "IQ4_NL"),
+    ("Q8_0", "Q8_0", "Q8_0"),
+    ("Q4_K", "IQ3_S", "Q5_1"),
+    ("NVFP4", "NVFP4", "NVFP4"),
+]
 
 
 def _run(made, x, ids, weights, shared_weights, tiles=(WHOLE, WHOLE)):
@@ -37,7 +42,11 @@ def test_bytes_of_the_judge(kinds, rows):
     rng = np.random.default_rng([rows, *"".join(kinds).encode()])
     made = layer(kinds, 256, 64, 5, rng)
     ids = choices(rows, 3, 5, rng)
-    x, weights, shared = activations(256, rng)[8 - rows :], rng.random((rows, 3), np.float32), rng.random(rows, np.float32)
+    x, weights, shared = (
+        activations(256, rng)[8 - rows :],
+        rng.random((rows, 3), np.float32),
+        rng.random(rows, np.float32),
+    )
     expected = judge.combine(made.rows(x, ids, shared=True), np.concatenate([weights, shared[:, None]], axis=1))
     np.testing.assert_array_equal(_run(made, x, ids, weights, shared).view(np.uint32), expected.view(np.uint32))
 

@@ -1,7 +1,9 @@
 """Kernels of grouped experts. A program takes a few rows of one expert's matrix for all pairs that chose it.
 
-How many pairs there are is read from device memory; one of four bodies, for 1, 2, up to 4 and up to 8 of them, runs. Where a body
-has more places than there are pairs, the last pair is computed again and stores the same bytes again.
+How many pairs there are is read from device memory, and one of three bodies runs, for 1, 2, and up to 4 of them. More than four go
+through the last body twice, the second time with weights from the cache: eight rows rarely agree on an expert by more, and
+a body for eight would set the registers, and so the speed, of all. `MOST` leaves out bodies that a window of few rows
+cannot need. Where a body has more places than there are pairs, the last pair is computed again and stores the same bytes.
 """
 
 import triton
@@ -12,18 +14,18 @@ from strata.ops.matvec.order import row_sums
 
 
 @triton.jit
-def _pairs(pairs, entry, count, T: tl.constexpr):
+def _pairs(pairs, entry, first, count, T: tl.constexpr):
     result = ()
     for t in tl.static_range(T):
-        result = result + (tl.load(pairs + entry * 8 + tl.minimum(t, count - 1)),)
+        result = result + (tl.load(pairs + entry * 8 + tl.minimum(first + t, count - 1)),)
     return result
 
 
 @triton.jit
-def _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
+def _gate_up(base, up_at, grids, x, scales, h, pairs, entry, start, count, expert, top, N, B, PAIRS, topk,
              GATE: tl.constexpr, UP: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
              EVEN: tl.constexpr, U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
-    mine = _pairs(pairs, entry, count, T)
+    mine = _pairs(pairs, entry, start, count, T)
     x_rows = ()
     for t in tl.static_range(T):
         x_rows = x_rows + (tl.where(mine[t] < PAIRS, mine[t] // topk, mine[t] - PAIRS),)
@@ -39,8 +41,8 @@ def _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top,
 
 @triton.jit(do_not_specialize=["N", "B", "PAIRS", "topk"])
 def gate_up_kernel(slots_base, stride, up_at, gate_grid, up_grid, q, s, z, gate_scale, up_scale, h, slots, counts, pairs,
-                   totals, experts, N, B, PAIRS, topk, GATE: tl.constexpr, UP: tl.constexpr, RR: tl.constexpr,
-                   H: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
+                   totals, experts, N, B, PAIRS, topk, MOST: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr,
+                   RR: tl.constexpr, H: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
     """``h[pair] = silu(gate x) * (up x)`` for every pair of every resident expert: ``float32 [pairs, N]``.
 
     Gate and up lie in an expert's slot, up ``up_at`` bytes behind gate. Program (row tile, entry of the plan).
@@ -52,25 +54,29 @@ def gate_up_kernel(slots_base, stride, up_at, gate_grid, up_grid, q, s, z, gate_
         expert = tl.load(experts + entry)
         top = tl.program_id(0) * (RR * H)
         grids, x, scales = (gate_grid, up_grid), (q, s, z), (gate_scale, up_scale)
-        if count == 1:
-            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
-                     GATE, UP, 1, RR, H, EVEN, U, SCALED)  # fmt: skip
+        if MOST == 1:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, 0, count, expert, top, N, B, PAIRS, topk, GATE, UP, 1, RR, H,
+                     EVEN, U, SCALED)  # fmt: skip
+        elif count == 1:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, 0, count, expert, top, N, B, PAIRS, topk, GATE, UP, 1, RR, H,
+                     EVEN, U, SCALED)  # fmt: skip
+        elif MOST == 2:
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, 0, count, expert, top, N, B, PAIRS, topk, GATE, UP, 2, RR, H,
+                     EVEN, U, SCALED)  # fmt: skip
         elif count == 2:
-            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
-                     GATE, UP, 2, RR, H, EVEN, U, SCALED)  # fmt: skip
-        elif count <= 4:
-            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
-                     GATE, UP, 4, RR, H, EVEN, U, SCALED)  # fmt: skip
+            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, 0, count, expert, top, N, B, PAIRS, topk, GATE, UP, 2, RR, H,
+                     EVEN, U, SCALED)  # fmt: skip
         else:
-            _gate_up(base, up_at, grids, x, scales, h, pairs, entry, count, expert, top, N, B, PAIRS, topk,
-                     GATE, UP, 8, RR, H, EVEN, U, SCALED)  # fmt: skip
+            for start in range(0, count, 4):
+                _gate_up(base, up_at, grids, x, scales, h, pairs, entry, start, count, expert, top, N, B, PAIRS, topk, GATE, UP, 4, RR, H,
+                         EVEN, U, SCALED)  # fmt: skip
 
 
 @triton.jit
-def _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND: tl.constexpr, T: tl.constexpr,
+def _down(base, grid, x, scale, y, pairs, entry, start, count, expert, top, N, B, KIND: tl.constexpr, T: tl.constexpr,
           RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr,
           SCALED: tl.constexpr):  # fmt: skip
-    mine = _pairs(pairs, entry, count, T)
+    mine = _pairs(pairs, entry, start, count, T)
     sums = row_sums(KIND, None, T, RR, H, STEPS, EVEN, U, (base,), (grid,), x, mine, top, N, B)
     for t in tl.static_range(T):
         for r in tl.static_range(RR):
@@ -83,7 +89,7 @@ def _down(base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND:
 
 @triton.jit(do_not_specialize=["N", "B"])
 def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, counts, pairs, totals, experts, N, B,
-                KIND: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
+                MOST: tl.constexpr, KIND: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
                 U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
     """``y[pair] = down h[pair]`` for every pair of every resident expert: ``float32 [pairs, N]``; no router weight."""
     entry = tl.program_id(1)
@@ -92,22 +98,22 @@ def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, cou
         count = tl.load(counts + entry)
         expert = tl.load(experts + entry)
         top, x = tl.program_id(0) * (RR * H), (q, s, z)
-        if count == 1:
-            _down(
-                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U, SCALED
-            )
+        if MOST == 1:
+            _down(base, grid, x, scale, y, pairs, entry, 0, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U,
+                  SCALED)  # fmt: skip
+        elif count == 1:
+            _down(base, grid, x, scale, y, pairs, entry, 0, count, expert, top, N, B, KIND, 1, RR, H, STEPS, EVEN, U,
+                  SCALED)  # fmt: skip
+        elif MOST == 2:
+            _down(base, grid, x, scale, y, pairs, entry, 0, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U,
+                  SCALED)  # fmt: skip
         elif count == 2:
-            _down(
-                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U, SCALED
-            )
-        elif count <= 4:
-            _down(
-                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 4, RR, H, STEPS, EVEN, U, SCALED
-            )
+            _down(base, grid, x, scale, y, pairs, entry, 0, count, expert, top, N, B, KIND, 2, RR, H, STEPS, EVEN, U,
+                  SCALED)  # fmt: skip
         else:
-            _down(
-                base, grid, x, scale, y, pairs, entry, count, expert, top, N, B, KIND, 8, RR, H, STEPS, EVEN, U, SCALED
-            )
+            for start in range(0, count, 4):
+                _down(base, grid, x, scale, y, pairs, entry, start, count, expert, top, N, B, KIND, 4, RR, H, STEPS, EVEN, U,
+                      SCALED)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["topk"])

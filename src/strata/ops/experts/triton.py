@@ -81,6 +81,11 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     return out
 
 
+def _most(grouped: Plan) -> int:
+    """The largest body a window of so many rows can need."""
+    return min(4, 1 << (grouped.rows - 1).bit_length())
+
+
 def _scale(slots: Slots, which: int) -> Tensor:
     return slots.slot_of if slots.scales is None else slots.scales[which]
 
@@ -99,7 +104,7 @@ def gate_up(slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = No
         x.q.view(torch.int32), x.s, x.z, _scale(slots, 0), _scale(slots, 1), out,
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
         kind.inner, blocks, grouped.rows * grouped.topk, grouped.topk,
-        GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0, U=tile.unroll,
+        MOST=_most(grouped), GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0, U=tile.unroll,
         SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out
@@ -117,7 +122,7 @@ def down(slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None,
     down_kernel[grid](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), h.q.view(torch.int32), h.s, h.z,
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.hidden, blocks, KIND=kind.down, RR=tile.tiles, H=tile.rows, STEPS=blocks // 4 if tile.four else 0,
+        kind.hidden, blocks, MOST=_most(grouped), KIND=kind.down, RR=tile.tiles, H=tile.rows, STEPS=blocks // 4 if tile.four else 0,
         EVEN=blocks % 16 == 0, U=tile.unroll, SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out

@@ -86,32 +86,32 @@ def _product(block_type: str, rows: int, width: int, tile: Tile) -> Kernel:
 _LISTS = {"slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32", "experts": "*i32"}
 
 
-def _gate_up(block_type: str, tile: Tile) -> Kernel:
+def _gate_up(block_type: str, most: int, tile: Tile) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "q": "*i32",
         "s": "*fp32", "z": "*fp32", "gate_scale": "*fp32", "up_scale": "*fp32", "h": "*fp32", **_LISTS, "N": "i32",
         "B": "i32", "PAIRS": "i32", "topk": "i32",
     }  # fmt: skip
     constants = {
-        "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True, "U": tile.unroll,
+        "MOST": most, "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True, "U": tile.unroll,
         "SCALED": block_type == "NVFP4",
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "B", "PAIRS", "topk"})
-    return Kernel(f"experts.gate_up.{block_type}", gate_up_kernel, signature, constants, aligned, tile.warps)
+    return Kernel(f"experts.gate_up.{block_type}.T{most}", gate_up_kernel, signature, constants, aligned, tile.warps)
 
 
-def _down(block_type: str, tile: Tile, width: int) -> Kernel:
+def _down(block_type: str, most: int, tile: Tile, width: int) -> Kernel:
     blocks = width // 32
     signature = {
         "slots_base": "*u8", "stride": "i32", "down_at": "i32", "grid": "*i16", "q": "*i32", "s": "*fp32",
         "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "B": "i32",
     }  # fmt: skip
     constants = {
-        "KIND": block_type, "RR": tile.tiles, "H": tile.rows, "STEPS": blocks // 4 if tile.four else 0,
-        "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
+        "MOST": most, "KIND": block_type, "RR": tile.tiles, "H": tile.rows,
+        "STEPS": blocks // 4 if tile.four else 0, "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "B"})
-    return Kernel(f"experts.down.{block_type}", down_kernel, signature, constants, aligned, tile.warps)
+    return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
 
 
 def _others() -> Iterator[Kernel]:
@@ -150,12 +150,16 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
         for rows in _ROWS:
             tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _HIDDEN).tile
             found.append(_product(name, rows, _HIDDEN, tile))
-        found.append(_gate_up(name, resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, 4, _HIDDEN).tile))
+        for rows in (1, 2, 4):
+            tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, rows, _HIDDEN).tile
+            found.append(_gate_up(name, rows, tile))
         if not any(plane.weights == 256 for plane in LAYOUTS[name].planes):
             for rows in _ROWS:
                 tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _INNER).tile
                 found.append(_product(name, rows, _INNER, tile))
-            found.append(_down(name, resolve(EXPERT_VARIANTS, "experts.down", arch, name, 4, _INNER).tile, _INNER))
+            for rows in (1, 2, 4):
+                tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER).tile
+                found.append(_down(name, rows, tile, _INNER))
     return (*found, *_others())
 
 
