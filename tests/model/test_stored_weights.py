@@ -16,6 +16,7 @@ from strata.ops import bind, workers
 from support import quantised, tiny
 from support.mtp_oracle import mtp_oracle
 from support.network import prompt
+from support.quantised_tiny import write_quantised
 
 
 def load(path: Path, *, exact: bool = False) -> Network:
@@ -58,17 +59,6 @@ def test_eight_bits_of_activations_change_little(variant):
     stored, exact = logits(shipped(variant), ids), logits(shipped(variant, exact=True), ids)
     error = (stored - exact).square().mean().sqrt() / exact.std()
     assert 1e-3 < error < 0.1
-
-
-def write_quantised(path: Path, *, narrow: str = "Q8_0") -> Path:
-    """The tiny model with a draft head, quantised from its own weights; vectors and convolutions float32."""
-    arrays = tiny.tensors("other") | tiny.mtp_tensors("other", mtp_oracle("other"))
-    data = []
-    for name, values in arrays.items():
-        keep = values.ndim == 1 or "conv1d" in name or "ffn_gate_inp" in name
-        kind = by_name("F32" if keep or values.shape[-1] % 32 else narrow)
-        data.append(TensorData(name, values.shape, kind, quantise(kind, values)))
-    return write_model(path, tiny.metadata(tiny.SETTINGS["other"], mtp=True), data)[0]
 
 
 @pytest.mark.parametrize("source", ["q8_0", "iq3", "tiny"])

@@ -10,6 +10,7 @@ from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Route, Segment
 from strata.ops.experts import triton as experts
+from strata.ops.experts.slots import Slots
 from strata.ops.gdn import triton as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
@@ -335,7 +336,7 @@ class GpuOps:
         return residual.x
 
 
-def _rows_of(slots: experts.Slots, x: Activations, ids: Tensor) -> Tensor:
+def _rows_of(slots: Slots, x: Activations, ids: Tensor) -> Tensor:
     """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
     grouped = experts.plan(ids, slots)
     return experts.down(slots, quantise(experts.gate_up(slots, x, grouped)), grouped)

@@ -128,7 +128,7 @@ def shift(
     if tl.program_id(0) == 0:
         before = history + slot * (N - 1)
         for j in tl.static_range(N - 1):
-            at = rows + j - (N - 1)
-            old = tl.load(before + at + N - 1, mask=at < 0, other=0)
-            new = tl.load(ids + begin + at, mask=at >= 0, other=0)
-            tl.store(before + j, tl.where(at < 0, old, new))
+            from_row = rows + j - (N - 1)
+            old_id = tl.load(before + from_row + N - 1, mask=from_row < 0, other=0)
+            new_id = tl.load(ids + begin + from_row, mask=from_row >= 0, other=0)
+            tl.store(before + j, tl.where(from_row < 0, old_id, new_id))
