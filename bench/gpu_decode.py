@@ -22,6 +22,28 @@ from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 
 
+def profiled(graph: torch.cuda.CUDAGraph, figures: dict, name: str, shown: int) -> None:
+    """Time by kernel of a replay, in microseconds."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(20):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    print(f"replay {start.elapsed_time(end) / 20:.3f} ms")
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as prof:
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    table = {e.key: (e.device_time_total / 3, e.count / 3) for e in prof.key_averages()}
+    print(f"kernels {sum(c for _, c in table.values()):.0f}, {sum(u for u, _ in table.values()):.0f} us in them")
+    for key, (us, count) in sorted(table.items(), key=lambda kv: -kv[1][0])[:shown]:
+        print(f"{us:9.1f} us {count:6.1f} x {us / max(count, 1):7.2f} {key[:60]}")
+    figures[name + "_kernels"] = {k: [round(u, 1), c] for k, (u, c) in table.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -43,8 +65,12 @@ def main() -> None:
     ops = GpuOps(config, pool, device)
     net = Network(config, weights, ops)
     figures = {"memory_gb": torch.cuda.memory_allocated() / 1e9}
-    for rows in (1, 4, 8):
+    for depth, rows in ((0, 1), (0, 4), (0, 8), (32768, 1)):
+        if depth + 200 > given.context:
+            continue
         state = net.new_state()
+        pool.reserve(state, depth)
+        state.length = state.next_position = depth
         times = []
         for step in range(given.tokens):
             torch.cuda.synchronize()
@@ -60,38 +86,11 @@ def main() -> None:
             times.append((time.perf_counter() - start, trunk - start, submitted - start))
         steady = times[5:]
         names = ("all", "trunk", "submit")
-        medians = {n: 1e3 * statistics.median(t[i] for t in steady) for i, n in enumerate(names)}
-        print(rows, "rows: first", [f"{1e3 * t[0]:.1f}" for t in times[:3]], "ms; then", medians, token, flush=True)
-        figures[f"rows_{rows}"] = medians
-        del state
-    batch = ops._windows[(1,)]
-    graph = ops._recorded[(1,)][0]
-    for name, recorded in (("1", graph),):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(5):
-            recorded.replay()
-        start.record()
-        for _ in range(50):
-            recorded.replay()
-        end.record()
-        torch.cuda.synchronize()
-        figures[f"replay_{name}_ms"] = start.elapsed_time(end) / 50
-        print("replay", name, figures[f"replay_{name}_ms"], "ms")
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as prof:
-        for _ in range(5):
-            graph.replay()
-        torch.cuda.synchronize()
-    table = {}
-    for event in prof.key_averages():
-        table[event.key] = (
-            event.device_time_total / 5 if hasattr(event, "device_time_total") else event.cuda_time_total / 5,
-            event.count / 5,
-        )
-    for key, (us, count) in sorted(table.items(), key=lambda kv: -kv[1][0])[:30]:
-        print(f"{us:9.1f} us {count:6.1f} x {key[:80]}")
-    figures["kernels"] = {k: [round(u, 1), c] for k, (u, c) in table.items()}
+        medians = {n: round(1e3 * statistics.median(t[i] for t in steady), 3) for i, n in enumerate(names)}
+        print(f"depth {depth} rows {rows}:", medians, token, flush=True)
+        figures[f"depth_{depth}_rows_{rows}"] = medians
+        profiled(ops._recorded[(rows,)][0], figures, f"depth_{depth}_rows_{rows}", 24 if rows in (1, 4) else 0)
+        del state, done
     if given.json:
         Path(given.json).write_text(json.dumps(figures, indent=1))
 

@@ -103,8 +103,8 @@ class GpuOps:
     def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
         """See `Ops.passes`."""
         x = self._settled(residual)
-        bounds = zip(batch.segments, range(len(batch.segments)), strict=True)
-        return [GpuPass(segment.ids, x[segment.rows], batch, i) for segment, i in bounds]
+        segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
+        return [GpuPass(segment.ids, x[segment.rows], batch, i) for i, segment in enumerate(segments)]
 
     def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
         """See `Ops.commit`."""
