@@ -57,7 +57,7 @@ def test_other_tiles_and_no_shared_expert():
     made = layer(("Q8_0", "Q8_0", "IQ4_NL"), 96, 640, 4, rng, shared=False)
     ids, x, weights = choices(3, 2, 4, rng), activations(96, rng)[2:5], rng.random((3, 2), np.float32)
     expected = judge.combine(made.rows(x, ids, shared=False), weights)
-    tiles = Tile(rows=256, tiles=3), Tile(rows=64, tiles=1, four=True)
+    tiles = Tile(rows=256, tiles=3), Tile(rows=64, tiles=1, step=4)
     np.testing.assert_array_equal(_run(made, x, ids, weights, None, tiles).view(np.uint32), expected.view(np.uint32))
 
 
