@@ -3,8 +3,8 @@
 Why, in numbers of `bench/results/h200-matvec.json`: microseconds for 2560 x 8192, or times over all types with the
 best tile of each cell as 1.
 
-- `wide`, `wide-two`: a matrix of few, long rows cannot fill a card two rows to a warp. One row to a warp, 64 blocks in
-  flight: IQ3_XXS 9.5 us against 14.3, IQ4_NL 7.0 against 7.7. Q8_0 with one row of activations wants 32: 7.7 against 8.7.
+- `wide`, `wide-two`: a matrix of few, long rows cannot fill a card two rows to a warp. One row to a warp and 64 blocks
+  in flight: IQ3_XXS 9.5 us against 14.3, IQ4_NL 7.0 against 7.7. For Q8_0 and one row of activations 32 are enough: 7.7.
 - `four`: activations are loaded once for two tiles, and there are half as many programs to start. 1.00 for 248320 x 2560,
   where two rows to a warp take 1.19; 1.03 against 1.06 for one row and 8192 x 2560.
 - `two`: 1.02 for four rows and 8192 x 2560, where `four` takes 1.07: more warps.
