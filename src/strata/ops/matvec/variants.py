@@ -3,10 +3,11 @@
 Why, in numbers of `bench/results/h200-matvec.json`: microseconds for 2560 x 8192, or times over all types with the
 best tile of each cell as 1.
 
-- `wide`, `wide-two`: a matrix of few, long rows cannot fill a card two rows to a warp. One row to a warp and 64 blocks
-  in flight: IQ3_XXS 9.5 us against 14.3, IQ4_NL 7.0 against 7.7. For Q8_0 and one row of activations 32 are enough: 7.7.
-- `four`: activations are loaded once for two tiles, and there are half as many programs to start. 1.00 for 248320 x 2560,
-  where two rows to a warp take 1.19; 1.03 against 1.06 for one row and 8192 x 2560.
+- `wide`, `wide-two`: a matrix of few, long rows cannot fill a card two rows to a warp. One row to a warp and 64
+  blocks in flight: IQ3_XXS 9.5 us against 14.3, IQ4_NL 7.0 against 7.7. For Q8_0 and one row of activations 32 are
+  enough: 7.7.
+- `four`: activations are loaded once for two tiles, and there are half as many programs to start. 1.00 for 248320 x
+  2560, where two rows to a warp take 1.19; 1.03 against 1.06 for one row and 8192 x 2560.
 - `two`: 1.02 for four rows and 8192 x 2560, where `four` takes 1.07: more warps.
 - `two-unrolled`: 1.07 for one row, 1.33 for four, which need the registers. `four-warps`: 1.12 and 1.14.
 """
