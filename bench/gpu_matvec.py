@@ -1,8 +1,9 @@
 """Quantised products on a GPU: microseconds and GB/s of weights by type, shape, rows and tile.
 
-A cell is a CUDA graph of launches that rotate over at least 300 MB of different weights, so nothing comes from L2 that would not
-in use; the median of replays, divided by launches. Gaps between kernels of a graph are therefore in the numbers. Weights are random
-bytes. GB/s count the planes' bytes once. The share is of a copy measured in the same run: bytes read and written by an elementwise kernel.
+A cell is a CUDA graph of launches that rotate over at least 300 MB of different weights, so nothing comes from L2
+that would not in use; the median of replays, divided by launches. Gaps between kernels of a graph are therefore in
+the numbers. Weights are random bytes. GB/s count the planes' bytes once. The share is of a copy measured in the same
+run: bytes read and written by an elementwise kernel.
 
     python bench/gpu_matvec.py                       # table, and bench/results/gpu-matvec.json
     python bench/gpu_matvec.py --types Q8_0 --out x.json
@@ -36,8 +37,15 @@ RESULT = Path(__file__).parent / "results" / "gpu-matvec.json"
 ROTATED = 300_000_000  # bytes
 SHAPES = {(8192, 2560): (1, 4), (2560, 8192): (1, 4), (248320, 2560): (1, 4)}
 SHORT = {(2560, 640): (1, 4)}
-LONG_TILES = {"two": Tile(), "four": Tile(tiles=2), "two-unrolled": Tile(unroll=4), "four-warps": Tile(rows=8, warps=4)}
-SHORT_TILES = {"eight": Tile(rows=8, four=True), "two": Tile(), "four": Tile(tiles=2)}
+LONG_TILES = {
+    "two": Tile(),
+    "four": Tile(tiles=2),
+    "two-unrolled": Tile(unroll=4),
+    "four-warps": Tile(rows=8, warps=4),
+    "wide": Tile(rows=1, step=32),
+    "wide-two": Tile(rows=1, step=32, unroll=2),
+}
+SHORT_TILES = {"eight": Tile(rows=8, step=4), "two": Tile(), "four": Tile(tiles=2)}
 GATE_UP_TILES = {"two": Tile(), "four": Tile(tiles=2), "two-warps": Tile(rows=4, warps=2)}
 GROUPED = {"gate_up": ("IQ3_XXS", "Q8_0"), "down": ("IQ4_NL", "Q8_0", "Q5_1")}
 FLOATS = {(torch.bfloat16, 320, 10240): "BF16", (torch.bfloat16, 10240, 320): "BF16", (torch.float32, 512, 2560): "F32",
@@ -113,13 +121,10 @@ def float_cell(
 
 
 def chosen(rows: int, experts_in_all: int, first: int) -> torch.Tensor:
-    """Ten experts a row; for four rows 30 distinct ones, numbered from ``first``: about what text gives."""
-    shared = torch.randperm(20)
-    picked = [torch.arange(10)] if rows == 1 else [
-        torch.cat([torch.arange(20)[shared[5 * t : 5 * t + 3]], torch.arange(20)[shared[(5 * t + 5) % 20 :][:2]],
-                   torch.arange(20, 30)[torch.randperm(10)[:5]]]) for t in range(rows)
-    ]  # fmt: skip
-    return ((torch.stack(picked) + first) % experts_in_all).to(torch.int32).cuda()
+    """Ten experts a row, numbered from ``first``; of four rows, 30 distinct ones as in text: ten have two rows."""
+    order = torch.arange(10)[None] if rows == 1 else torch.randperm(30)
+    picked = order if rows == 1 else torch.cat([order, order[::3]]).view(4, 10)
+    return ((picked + first) % experts_in_all).to(torch.int32).contiguous().cuda()
 
 
 def grouped_slots(kinds: tuple[str, str, str], count: int, *, pinned: bool = False) -> Slots:
@@ -276,7 +281,7 @@ def main() -> int:
     for cell in found:
         if time.monotonic() - began > arguments.seconds:
             break
-        cell |= run(cell, pool)
+        cell.update(run(cell, pool))
         cell["gb_per_s"] = round(float(cell["bytes"]) / float(cell["us"]) / 1000, 1)
         cell["share"] = round(float(cell["gb_per_s"]) / copied, 3)
         cell["us"] = round(float(cell["us"]), 2)

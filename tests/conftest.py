@@ -6,7 +6,8 @@ import signal
 # Two test processes on two cores: one thread each, and the same sums whatever the machine's core count.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Kernels run in Triton's interpreter unless told otherwise (tools/gpu_tests.py does). Triton reads this when it is imported.
+# Kernels run in Triton's interpreter unless told otherwise (tools/gpu_tests.py does). Triton reads this when it is
+# imported.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A run started in the background inherits an ignored SIGINT, and so would the commands whose Ctrl-C is tested.

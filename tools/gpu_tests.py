@@ -1,6 +1,7 @@
 """Run the tests that need a GPU: `python tools/gpu_tests.py [pytest arguments]`.
 
-Needs torch, Triton, NumPy, Numba and pytest, no installed project. With pytest-xdist, `-n 8` compiles kernels eight at a time.
+Needs torch, Triton, NumPy, Numba and pytest, no installed project. With pytest-xdist, `-n 8` compiles kernels eight
+at a time.
 """
 
 import os

@@ -54,7 +54,7 @@ def test_bytes_of_the_judge(kinds):
             np.testing.assert_array_equal(found.cpu().numpy().view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("tile", [Tile(tiles=2), Tile(rows=4, warps=2), Tile(rows=8, four=True)], ids=str)
+@pytest.mark.parametrize("tile", [Tile(tiles=2), Tile(rows=4, warps=2), Tile(rows=8, step=4)], ids=str)
 def test_tiles_do_not_show(tile):
     rng = np.random.default_rng(3)
     made = layer(KINDS[0], 512, 640, 12, rng, "cuda")
@@ -62,7 +62,7 @@ def test_tiles_do_not_show(tile):
     x, grouped = matvec.quantise(x_), experts.plan(ids_, made.slots)
     h = experts.gate_up(made.slots, x, grouped)
     y = experts.down(made.slots, matvec.quantise(h), grouped)
-    if not tile.four:
+    if tile.step != 4:
         assert torch.equal(experts.gate_up(made.slots, x, grouped, torch.full_like(h, float("nan")), tile), h)
     assert torch.equal(experts.down(made.slots, matvec.quantise(h), grouped, torch.full_like(y, float("nan")), tile), y)
 

@@ -20,13 +20,14 @@ TILES = {
     "four": Tile(tiles=2),
     "unrolled": Tile(unroll=4),
     "four warps": Tile(rows=8, warps=4),
-    "short": Tile(rows=8, four=True),
+    "short": Tile(rows=8, step=4),
+    "wide": Tile(rows=1, step=32, unroll=2),
 }
 
 
 def _width(name, tile):
     short = 640 if 640 % by_name(name).weights == 0 else 768
-    return short if tile.four else 2560
+    return short if tile.step == 4 else 2560
 
 
 @pytest.fixture(scope="module")

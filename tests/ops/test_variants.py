@@ -26,15 +26,15 @@ TABLE = (OLD, WIDE, ASKED, PLAIN)
     ],
 )
 def test_the_first_that_fits_unless_asked(arch, kind, rows, width, choice, found):
-    assert resolve(TABLE, "op", arch, kind, rows, width, choice) is found
+    assert resolve(TABLE, "op", arch, kind, rows, width, 64, choice) is found
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((86, "Q4_K", 1, 256, "asked"), r"asked.*Q4_K.*plain"),
-        ((86, "Q8_0", 1, 256, "new"), r"'new'.*asked, plain"),
-        ((86, "Q8_0", 9, 256), "9 rows"),
+        ((86, "Q4_K", 1, 256, 64, "asked"), r"asked.*Q4_K.*plain"),
+        ((86, "Q8_0", 1, 256, 64, "new"), r"'new'.*asked, plain"),
+        ((86, "Q8_0", 9, 256, 64), "9 rows"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, words):
@@ -43,10 +43,10 @@ def test_what_does_not_fit_is_refused(arguments, words):
 
 
 def test_steps_of_four_need_whole_steps():
-    four = Variant("op", "four", Tile(rows=8, four=True), "short rows", "nowhere")
-    assert four.fits(86, "Q8_0", 1, 640)
-    assert not four.fits(86, "Q8_0", 1, 672)
-    assert not four.fits(86, "Q8_0", 1, 2560)
+    four = Variant("op", "four", Tile(rows=8, step=4), "short rows", "nowhere")
+    assert four.fits(86, "Q8_0", 1, 640, 64)
+    assert not four.fits(86, "Q8_0", 1, 672, 64)
+    assert not four.fits(86, "Q8_0", 1, 2560, 64)
 
 
 @pytest.mark.parametrize("table", [MATVEC, EXPERTS], ids=["matvec", "experts"])
@@ -58,4 +58,5 @@ def test_every_launch_has_a_variant(table):
             for kind in LAYOUTS:
                 for rows in range(1, 9):
                     for width in (64, 256, 640, 2560, 8192):
-                        assert resolve(table, op, arch, kind, rows, width).exact
+                        for outputs in (32, 2560, 248320):
+                            assert resolve(table, op, arch, kind, rows, width, outputs).exact

@@ -1,8 +1,8 @@
 """Variants of kernels: what there is, for which cards, why; and which one a launch gets.
 
-Pure Python. A variant is a way to run an operation; all variants marked exact give the same bytes, so choosing among them is a
-question of speed alone. The first variant in the table that is on by default and fits wins; a user's choice by name comes before
-that, and is refused where it does not fit.
+Pure Python. A variant is a way to run an operation; all variants marked exact give the same bytes, so choosing among
+them is a question of speed alone. The first variant in the table that is on by default and fits wins; a user's choice
+by name comes before that, and is refused where it does not fit.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,30 @@ class Tile:
     """How a product is cut into programs; see `strata.ops.matvec.order`.
 
     Attributes:
-        rows: of a tile, a power of two. Natively 2 for each warp with steps of 16 blocks, 8 with steps of 4: a block to a thread.
+        rows: of a tile, a power of two. Natively a block to a thread: 32 / step for each warp.
         tiles: below one another in a program.
         warps: of a program.
-        four: steps of 4 blocks instead of 16, for rows of few blocks.
-        unroll: steps of 16 unrolled.
+        step: blocks of a row at a time, 16, or 4 for rows of few blocks, or 32 for matrices of few rows.
+        unroll: steps unrolled, of 16 or 32.
     """
 
     rows: int = 2
     tiles: int = 1
     warps: int = 1
-    four: bool = False
+    step: int = 16
     unroll: int = 1
+
+    def constants(self, blocks: int) -> dict[str, int | bool]:
+        """The constants of a kernel for rows of so many blocks."""
+        steps = blocks // 4 if self.step == 4 else 0
+        return {
+            "RR": self.tiles,
+            "H": self.rows,
+            "L": self.step,
+            "STEPS": steps,
+            "EVEN": blocks % self.step == 0,
+            "U": self.unroll,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class Variant:
         types: block types it is meant for; none for all.
         rows: fewest and most rows of activations.
         widths: least and greatest K.
+        outputs: least and greatest N.
         exact: same bytes as every other exact variant.
         default: used without being asked for.
     """
@@ -57,22 +70,31 @@ class Variant:
     types: tuple[str, ...] = ()
     rows: tuple[int, int] = (1, 8)
     widths: tuple[int, int] = (1, 1 << 30)
+    outputs: tuple[int, int] = (1, 1 << 30)
     exact: bool = True
     default: bool = True
 
-    def fits(self, arch: int, block_type: str, rows: int, width: int) -> bool:
+    def fits(self, arch: int, block_type: str, rows: int, width: int, outputs: int) -> bool:
         """Whether it may be used for such a launch."""
         return (
             (not self.archs or arch in self.archs)
             and (not self.types or block_type in self.types)
             and self.rows[0] <= rows <= self.rows[1]
             and self.widths[0] <= width <= self.widths[1]
-            and (not self.tile.four or (width % 128 == 0 and width <= 1024))
+            and self.outputs[0] <= outputs <= self.outputs[1]
+            and (self.tile.step != 4 or (width % 128 == 0 and width <= 1024))
         )
 
 
 def resolve(
-    table: Sequence[Variant], op: str, arch: int, block_type: str, rows: int, width: int, choice: str | None = None
+    table: Sequence[Variant],
+    op: str,
+    arch: int,
+    block_type: str,
+    rows: int,
+    width: int,
+    outputs: int,
+    choice: str | None = None,
 ) -> Variant:
     """The variant for a launch.
 
@@ -83,14 +105,15 @@ def resolve(
         block_type: of the weights.
         rows: of activations.
         width: K.
+        outputs: N.
         choice: a variant the user asked for by name.
 
     Raises:
         ConfigError: there is no such variant, it does not fit, or none fits.
     """
     mine = [variant for variant in table if variant.op == op]
-    fitting = [variant for variant in mine if variant.fits(arch, block_type, rows, width)]
-    where = f"{op} with {block_type} weights, {rows} rows, width {width} on sm_{arch}"
+    fitting = [variant for variant in mine if variant.fits(arch, block_type, rows, width, outputs)]
+    where = f"{op} with {block_type} weights, {rows} rows, {outputs} x {width} on sm_{arch}"
     if choice is not None:
         for variant in fitting:
             if variant.name == choice:

@@ -13,7 +13,7 @@ from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile
 from support.corners import activations, matrix
 
-WHOLE, FOUR = Tile(rows=32), Tile(rows=32, four=True)
+WHOLE, FOUR, WIDE = Tile(rows=32), Tile(rows=32, step=4), Tile(rows=16, tiles=2, step=32)
 
 
 def _check(name, raw, x, tile, scale=None):
@@ -48,7 +48,8 @@ OTHERS = [
 def test_bytes_of_the_judge_at_other_widths(name, width, rows):
     """Of Pebble's experts, of down, and of hidden rows; several steps, and steps that are not full."""
     rng = np.random.default_rng([width, rows, *name.encode()])
-    _check(name, matrix(name, (26, width), rng), activations(width, rng)[:rows], WHOLE)
+    tile = WIDE if width == 2560 else WHOLE
+    _check(name, matrix(name, (26, width), rng), activations(width, rng)[:rows], tile)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -63,7 +64,7 @@ def test_tiles_do_not_show():
     """Any rows, tiles and unrolling; a number of rows that is no multiple of any."""
     rng = np.random.default_rng(5)
     raw, x = matrix("Q5_1", (37, 640), rng), activations(640, rng)[3:5]
-    for tile in (Tile(rows=16, tiles=2), Tile(rows=64, unroll=2), Tile(rows=8, tiles=4, four=True)):
+    for tile in (Tile(rows=16, tiles=2), Tile(rows=64, unroll=2), Tile(rows=8, tiles=4, step=4), WIDE):
         _check("Q5_1", raw, x, tile)
 
 

@@ -9,9 +9,10 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["PAIRS", "T", "E", "shared"])
 def plan_kernel(ids, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E, shared, M: tl.constexpr):
-    """Distinct experts in order of first appearance; resident ones from the front of the list, missing ones from its back.
+    """Distinct experts in order of first appearance: resident ones from the front of the list, missing from its end.
 
-    Pairs are ``(row, place in the router's order)``, numbered row by row. Several positions of M hold nothing and are not written.
+    Pairs are ``(row, place in the router's order)``, numbered row by row. Entries of M between
+    the two hold nothing and are not written.
 
     Args:
         ids: chosen experts, ``int32 [T, topk]``.

@@ -1,6 +1,7 @@
 """Where an expert's three matrices lie in its slot.
 
-A slot is one run of bytes, so an expert moves with one copy. The array of slots may be in VRAM or in pinned RAM: kernels read both.
+A slot is one run of bytes, so an expert moves with one copy. The array of slots may be in VRAM or in pinned RAM:
+kernels read both.
 """
 
 from dataclasses import dataclass

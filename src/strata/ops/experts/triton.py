@@ -1,12 +1,14 @@
 """Routed experts of a window of 1 to 8 rows on the GPU, with the judge's bytes.
 
-**Idea.** `plan` turns the router's choice into a list of distinct experts and, for each, the pairs (row, place) that chose it, all in
-device memory. `gate_up` reads each expert's gate and up once for all of its pairs and leaves ``silu(gate) * up`` in
-float32; its own small launch quantises that; `down` reads each down matrix once and leaves whole rows; `combine` weighs and adds
-them in the router's order, the shared expert last. Nothing depends on which expert lies where or how many rows share it.
+**Idea.** `plan` turns the router's choice into a list of distinct experts and, for each, the pairs (row, place) that
+chose it, all in device memory. `gate_up` reads each expert's gate and up once for all of its pairs and leaves
+``silu(gate) * up`` in float32; its own small launch quantises that; `down` reads each down matrix once and leaves
+whole rows; `combine` weighs and adds them in the router's order, the shared expert last. Nothing depends on which
+expert lies where or how many rows share it.
 
-**The two numbers.** Bytes: 2,176,000 an expert (IQ3_XXS and IQ4_NL), times the distinct experts: 10 for one row, about 30 for four.
-Instructions a weight as in `strata.ops.matvec.triton`, at T = pairs of the expert, 1.3 on average for four rows.
+**The two numbers.** Bytes: 2,176,000 an expert (IQ3_XXS and IQ4_NL), times the distinct experts: 10 for one row,
+about 30 for four. Instructions a weight as in `strata.ops.matvec.triton`, at T = pairs of the expert, 1.3 on average
+for four rows.
 """
 
 from dataclasses import dataclass
@@ -39,6 +41,7 @@ class Plan:
         counts: ``int32 [M]``.
         pairs: ``int32 [M, 8]``.
         totals: resident and missing experts, ``int32 [2]``.
+        most: experts there can be, with the shared one.
     """
 
     rows: int
@@ -49,16 +52,19 @@ class Plan:
     counts: Tensor
     pairs: Tensor
     totals: Tensor
+    most: int
 
 
 def empty_plan(rows: int, topk: int, slots: Slots) -> Plan:
     """Room for the plan of a window."""
     together = rows * topk + (rows if slots.shared >= 0 else 0)
+    most = rows * topk + (slots.shared >= 0)
     size = 1 << (rows * topk).bit_length()  # a power of two above T * topk
-    device = slots.slot_of.device
-    one = [torch.empty(size, dtype=torch.int32, device=device) for _ in range(3)]
-    pairs = torch.empty((size, 8), dtype=torch.int32, device=device)
-    return Plan(rows, topk, together, *one, pairs, torch.empty(2, dtype=torch.int32, device=device))
+
+    def room(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=slots.slot_of.device)
+
+    return Plan(rows, topk, together, room(size), room(size), room(size), room(size, 8), room(2), most)
 
 
 def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
@@ -97,14 +103,15 @@ def gate_up(slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = No
     device = slots.slot_of.device
     out = torch.empty((grouped.pairs_in_all, kind.inner), dtype=torch.float32, device=device) if out is None else out
     if tile is None:
-        tile = resolve(VARIANTS, "experts.gate_up", arch(device), kind.gate, grouped.rows, kind.hidden).tile
-    grid = (-(-kind.inner // (tile.rows * tile.tiles)), len(grouped.experts))
+        tile = resolve(VARIANTS, "experts.gate_up", arch(device), kind.gate, grouped.rows, kind.hidden, kind.inner).tile
+    grid = (-(-kind.inner // (tile.rows * tile.tiles)), grouped.most)
     gate_up_kernel[grid](
         slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device),
         x.q.view(torch.int32), x.s, x.z, _scale(slots, 0), _scale(slots, 1), out,
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
         kind.inner, blocks, grouped.rows * grouped.topk, grouped.topk,
-        MOST=_most(grouped), GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0, U=tile.unroll,
+        MOST=_most(grouped), GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0,
+        U=tile.unroll,
         SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out
@@ -117,13 +124,13 @@ def down(slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None,
     device = slots.slot_of.device
     out = torch.empty((grouped.pairs_in_all, kind.hidden), dtype=torch.float32, device=device) if out is None else out
     if tile is None:
-        tile = resolve(VARIANTS, "experts.down", arch(device), kind.down, grouped.rows, kind.inner).tile
-    grid = (-(-kind.hidden // (tile.rows * tile.tiles)), len(grouped.experts))
+        tile = resolve(VARIANTS, "experts.down", arch(device), kind.down, grouped.rows, kind.inner, kind.hidden).tile
+    grid = (-(-kind.hidden // (tile.rows * tile.tiles)), grouped.most)
     down_kernel[grid](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), h.q.view(torch.int32), h.s, h.z,
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.hidden, blocks, MOST=_most(grouped), KIND=kind.down, RR=tile.tiles, H=tile.rows, STEPS=blocks // 4 if tile.four else 0,
-        EVEN=blocks % 16 == 0, U=tile.unroll, SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
+        kind.hidden, blocks, MOST=_most(grouped), KIND=kind.down, **tile.constants(blocks),
+        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
     )  # fmt: skip
     return out
 

@@ -1,7 +1,8 @@
 """Every compiled form of every kernel that code generation is checked for, importable without a GPU.
 
-`KERNELS` lists what to compile: function, types of arguments, constants, launch options. It holds `triton.JITFunction` objects only in a
-process in which Triton was imported without its interpreter; compile in a process of its own.
+`KERNELS` lists what to compile: function, types of arguments, constants, launch options. It holds
+`triton.JITFunction` objects only in a process in which Triton was imported without its interpreter; compile in a
+process of its own.
 """
 
 from collections.abc import Iterator
@@ -11,14 +12,15 @@ from typing import Any
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
-from strata.ops.matvec.floats import float_kernel, shape
+from strata.ops.matvec.float_kernel import float_kernel
+from strata.ops.matvec.floats import shape
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
 from strata.ops.matvec.variants import VARIANTS as MATVEC_VARIANTS
 from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile, resolve
 
 ARCHS = (75, 80, 86, 89, 90, 120)
-_HIDDEN, _INNER = 2560, 640  # the widths of the real model: gate and up, down
+_HIDDEN, _INNER, _LONG = 2560, 640, 6144  # widths of the real model: gate and up, down, attention outputs
 _ROWS = (1, 2, 4, 8)
 
 
@@ -62,24 +64,23 @@ class Kernel:
         return {name: self.signature.get(name, "constexpr") for name in self.arguments()}
 
 
-def _product(block_type: str, rows: int, width: int, tile: Tile) -> Kernel:
+def _product(block_type: str, rows: int, width: int, tile: Tile, shape_: str) -> Kernel:
     blocks = width // 32
     signature = {
         "w": "*u8", "table": "*i16", "q": "*i32", "s": "*fp32", "z": "*fp32", "scale": "*fp32", "out": "*fp32",
         "N": "i32", "B": "i32",
     }  # fmt: skip
     constants = {
-        "KIND": block_type, "T": rows, "RR": tile.tiles, "H": tile.rows, "STEPS": blocks // 4 if tile.four else 0,
-        "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
+        "KIND": block_type, "T": rows, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
     }  # fmt: skip
     return Kernel(
-        f"matvec.{block_type}.T{rows}.K{width}",
+        f"matvec.{block_type}.T{rows}.{shape_}",
         product_kernel,
         signature,
         constants,
         ("w", "table", "q", "s", "z", "scale", "out"),
         tile.warps,
-        weights=tile.rows * tile.tiles * (width if tile.four else 512 * tile.unroll),
+        weights=tile.rows * tile.tiles * (width if tile.step == 4 else 32 * tile.step * tile.unroll),
     )
 
 
@@ -93,7 +94,8 @@ def _gate_up(block_type: str, most: int, tile: Tile) -> Kernel:
         "B": "i32", "PAIRS": "i32", "topk": "i32",
     }  # fmt: skip
     constants = {
-        "MOST": most, "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True, "U": tile.unroll,
+        "MOST": most, "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True,
+        "U": tile.unroll,
         "SCALED": block_type == "NVFP4",
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "B", "PAIRS", "topk"})
@@ -107,8 +109,7 @@ def _down(block_type: str, most: int, tile: Tile, width: int) -> Kernel:
         "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "B": "i32",
     }  # fmt: skip
     constants = {
-        "MOST": most, "KIND": block_type, "RR": tile.tiles, "H": tile.rows,
-        "STEPS": blocks // 4 if tile.four else 0, "EVEN": blocks % 16 == 0, "U": tile.unroll, "SCALED": block_type == "NVFP4",
+        "MOST": most, "KIND": block_type, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "B"})
     return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
@@ -148,17 +149,18 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
     found = []
     for name in LAYOUTS:
         for rows in _ROWS:
-            tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _HIDDEN).tile
-            found.append(_product(name, rows, _HIDDEN, tile))
+            for width, outputs in ((_HIDDEN, 8192), (_HIDDEN, 248320), (_LONG, _HIDDEN)):
+                tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, width, outputs).tile
+                found.append(_product(name, rows, width, tile, f"{outputs}x{width}"))
         for rows in (1, 2, 4):
-            tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, rows, _HIDDEN).tile
+            tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, rows, _HIDDEN, _INNER).tile
             found.append(_gate_up(name, rows, tile))
         if not any(plane.weights == 256 for plane in LAYOUTS[name].planes):
             for rows in _ROWS:
-                tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _INNER).tile
-                found.append(_product(name, rows, _INNER, tile))
+                tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _INNER, _HIDDEN).tile
+                found.append(_product(name, rows, _INNER, tile, f"{_HIDDEN}x{_INNER}"))
             for rows in (1, 2, 4):
-                tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER).tile
+                tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
                 found.append(_down(name, rows, tile, _INNER))
     return (*found, *_others())
 

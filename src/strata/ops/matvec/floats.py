@@ -1,59 +1,20 @@
 """Float matrices (F32, BF16, F16) times 1 to 8 rows of float32 activations, on the GPU.
 
-**Order.** ``C`` float32 lanes over K, each adding ``w * x`` by one fused multiply-add in rising k, then a halving tree. C depends on
-K alone, so a row's bytes depend neither on T nor on the other rows; it is another order than the CPU's float64
-lanes (docs/numerics.md lets float matrices differ between sides). The tree is written as sums over axes of two, so layouts cannot
-show. In the interpreter, which has no fused multiply-add, the last bits differ from a GPU's.
+**Order.** ``C`` float32 lanes over K, each adding ``w * x`` by one fused multiply-add in rising k, then a tree over
+neighbours: lanes 0 and 1, 2 and 3, and so on, so that a thread adds its own eight before any leave it. C depends on K
+alone, so a row's bytes depend neither on T nor on the other rows; it is another order than the CPU's float64 lanes
+(docs/numerics.md lets float matrices differ between sides). The tree is written as sums over axes of two, so layouts
+cannot show. In the interpreter, which has no fused multiply-add, the last bits differ from a GPU's.
 
-**The two numbers.** 2 or 4 bytes a weight over bandwidth; about 1 + T instructions a weight, for BF16 a third of the 15.8 an H200
-has at full bandwidth with T = 4.
+**The two numbers.** 2 or 4 bytes a weight over bandwidth; about 1 + T instructions a weight, for BF16 a third of the
+15.8 an H200 has at full bandwidth with T = 4.
 """
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from strata.errors import FormatError
-
-
-@triton.jit(do_not_specialize=["N"])
-def float_kernel(w, x, out, N, K, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, C: tl.constexpr,
-                 LOG: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """``out[t, n] = row n of w times row t of x``: a program takes RR tiles of H rows of w and all T rows of x.
-
-    A tile is one axis of H rows by C lanes; eight numbers of a row to a thread.
-    """
-    i = tl.arange(0, H * C)
-    top = tl.program_id(0) * (RR * H)
-    sums = ()
-    for _ in tl.static_range(T * RR):
-        sums = sums + (tl.zeros((H * C,), tl.float32),)
-    for first in range(0, K, C):
-        k = first + i % C
-        weights = ()
-        for r in tl.static_range(RR):
-            at = w + tl.minimum(top + r * H + i // C, N - 1).to(tl.int64) * K + k
-            if EVEN:
-                weights = weights + (tl.load(at).to(tl.float32),)
-            else:
-                weights = weights + (tl.load(at, mask=k < K, other=0.0).to(tl.float32),)
-        added = ()
-        for t in tl.static_range(T):
-            if EVEN:
-                values = tl.load(x + t * K + k)
-            else:
-                values = tl.load(x + t * K + k, mask=k < K, other=0.0)
-            for r in tl.static_range(RR):
-                added = added + (tl.fma(weights[r], values, sums[t * RR + r]),)
-        sums = added
-    for t in tl.static_range(T):
-        for r in tl.static_range(RR):
-            a = sums[t * RR + r]
-            for level in tl.static_range(LOG):
-                a = tl.sum(tl.reshape(a, (H, 2, C >> (level + 1))), 1)
-            row = top + r * H + tl.arange(0, H)
-            tl.store(out + t * N + row, tl.reshape(a, (H,)), mask=row < N)
+from strata.ops.matvec.float_kernel import float_kernel
 
 
 def shape(width: int) -> tuple[int, int, int]:

@@ -1,10 +1,10 @@
 """Single instructions that Triton has no name for, each with a twin in plain Triton.
 
-The interpreter runs no inline assembly, so `ASM` (a constant of the process) chooses. Twins are exact: interpreter tests hold
-the twins against the judge, the device suite holds the instructions against it.
+The interpreter runs no inline assembly, so `ASM` (a constant of the process) chooses. Twins are exact: interpreter
+tests hold the twins against the judge, the device suite holds the instructions against it.
 
-A byte permutation (``prmt``) picks four bytes out of two registers by the low three bits of four nibbles, the *selectors*: a
-look-up of four weights in a table of eight in one instruction, of sixteen in three.
+A byte permutation (``prmt``) picks four bytes out of two registers by the low three bits of four nibbles, the
+*selectors*: a look-up of four weights in a table of eight in one instruction, of sixteen in three.
 """
 
 import triton
@@ -15,7 +15,7 @@ ASM = tl.constexpr(not triton.knobs.runtime.interpret)
 
 @triton.jit
 def dot_16(words, x, UNSIGNED: tl.constexpr):
-    """Sum of the products of 16 bytes, four words of each side: int32. With ``UNSIGNED`` those of ``words`` are 0 to 255."""
+    """Sum of the products of 16 bytes, four words of each: int32. With ``UNSIGNED`` those of ``words`` are 0 to 255."""
     total = words[0] & 0
     for i in tl.static_range(4):
         if ASM:

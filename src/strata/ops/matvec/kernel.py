@@ -8,14 +8,14 @@ from strata.ops.matvec.order import row_sums
 
 @triton.jit(do_not_specialize=["N", "B"])
 def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
-                   H: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr,
-                   SCALED: tl.constexpr):  # fmt: skip
+                   H: tl.constexpr, L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
+                   U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
     """``out[t, n] = row n of w times row t of x``: a program takes RR * H rows of w and all T rows of x."""
     first = tl.program_id(0) * (RR * H)
     x_rows = ()
     for t in tl.static_range(T):
         x_rows = x_rows + (t,)
-    sums = row_sums(KIND, None, T, RR, H, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
+    sums = row_sums(KIND, None, T, RR, H, L, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
     for t in tl.static_range(T):
         for r in tl.static_range(RR):
             y = sums[t * RR + r]
@@ -29,8 +29,8 @@ def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: t
 def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr):
     """One row's ``BLOCKS`` blocks of 32 to int8 codes, scales, and scales times the codes' sum.
 
-    Codes go out as ``[rows, 2, B, 16]``: first halves of all blocks, then second halves, so that the threads of a product,
-    which take a block each, load neighbouring 16 bytes.
+    Codes go out as ``[rows, 2, B, 16]``: first halves of all blocks, then second halves, so that the threads of a
+    product, which take a block each, load neighbouring 16 bytes.
     """
     row = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)

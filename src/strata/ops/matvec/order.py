@@ -1,10 +1,12 @@
 """The order of a quantised product on a tile: steps of blocks, 16 lanes, the halving tree (docs/numerics.md).
 
-A tile is H rows of the matrix, L neighbouring blocks of each, one block to a thread. With L = 16 a step is one block of
-every lane. With L = 4 four accumulators take turns: lanes 0-3, 4-7, 8-11, 12-15; that suits rows of few blocks, such as the 20 of
-an expert's down matrix, where steps of 16 would leave three threads in eight idle.
+A tile is H rows of the matrix, L neighbouring blocks of each, one block to a thread. With L = 16 a step is one block
+of every lane. With L = 4 four accumulators take turns: lanes 0-3, 4-7, 8-11, 12-15; that suits rows of few blocks,
+such as the 20 of an expert's down matrix, where steps of 16 would leave three threads in eight idle. With L = 32 a
+step is two blocks of every lane, added one after the other: twice as many warps for a matrix of few rows.
 
-A program computes several tiles at once, of rows further down (`RR`) and of further matrices (`SECOND`), for `T` rows of
+A program computes several tiles at once, of rows further down (`RR`) and of further matrices (`SECOND`), for `T` rows
+of
 activations: weights are decoded once for all of these, activations loaded once for all tiles.
 """
 
@@ -66,13 +68,8 @@ def _zeros(COUNT: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _sums_16(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
-    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
-    sums = _zeros(COUNT, H * 16)
-    for first in tl.range(0, B, 16, loop_unroll_factor=U):
-        parts = _step(KIND, SECOND, T, RR, H, 16, EVEN, matrices, tables, x, x_rows, top, first, N, B)
-        sums = _added(sums, parts, COUNT)
+def _trees(sums, COUNT: tl.constexpr, H: tl.constexpr):
+    """Sixteen lanes to one, for every tile: ``[16 H]`` to ``[H]``."""
     result = ()
     for i in tl.static_range(COUNT):
         a = tl.sum(tl.reshape(sums[i], (H, 2, 8)), 1)
@@ -80,6 +77,33 @@ def _sums_16(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
         a = tl.sum(tl.reshape(a, (H, 2, 2)), 1)
         result = result + (tl.sum(a, 1),)
     return result
+
+
+@triton.jit
+def _sums_16(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
+             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
+    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
+    sums = _zeros(COUNT, H * 16)
+    for first in tl.range(0, B, 16, loop_unroll_factor=U):
+        parts = _step(KIND, SECOND, T, RR, H, 16, EVEN, matrices, tables, x, x_rows, top, first, N, B)
+        sums = _added(sums, parts, COUNT)
+    return _trees(sums, COUNT, H)
+
+
+@triton.jit
+def _sums_32(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
+             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
+    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
+    sums = _zeros(COUNT, H * 16)
+    for first in tl.range(0, B, 32, loop_unroll_factor=U):
+        parts = _step(KIND, SECOND, T, RR, H, 32, EVEN, matrices, tables, x, x_rows, top, first, N, B)
+        added = ()
+        for i in tl.static_range(COUNT):
+            both = tl.permute(tl.reshape(parts[i], (H, 2, 16)), (0, 2, 1))
+            earlier, later = tl.split(tl.reshape(both, (H * 16, 2)))
+            added = added + ((sums[i] + earlier) + later,)
+        sums = added
+    return _trees(sums, COUNT, H)
 
 
 @triton.jit
@@ -105,8 +129,9 @@ def _sums_4(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.co
 
 
 @triton.jit
-def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, STEPS: tl.constexpr,
-             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
+def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
+             L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows,
+             top, N, B):  # fmt: skip
     """Finished sums of rows ``top`` to ``top + RR H``, for every matrix and every row of activations.
 
     Args:
@@ -115,9 +140,10 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
         T: rows of activations.
         RR: tiles below one another.
         H: rows of a tile.
-        STEPS: 0 for steps of 16 blocks; else steps of 4, of which there are this many, exactly B / 4.
-        EVEN: B is a multiple of 16.
-        U: steps of 16 unrolled.
+        L: blocks of a step, 4, 16 or 32.
+        STEPS: with steps of 4, how many, exactly B / 4.
+        EVEN: B is a multiple of L.
+        U: steps of 16 or 32 unrolled.
         matrices: byte pointers to planes of ``[N, 32 B]``.
         tables: their grids, or any pointer.
         x: pointers to q as words ``[rows, 2, B, 4]``, s and z ``[rows, B]``.
@@ -127,8 +153,10 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
     Returns:
         A tuple of ``[H]`` over activations, matrices, tiles, in that order.
     """
-    if STEPS == 0:
+    if L == 16:
         result = _sums_16(KIND, SECOND, T, RR, H, EVEN, U, matrices, tables, x, x_rows, top, N, B)
+    elif L == 32:
+        result = _sums_32(KIND, SECOND, T, RR, H, EVEN, U, matrices, tables, x, x_rows, top, N, B)
     else:
         result = _sums_4(KIND, SECOND, T, RR, H, STEPS, matrices, tables, x, x_rows, top, N, B)
     return result

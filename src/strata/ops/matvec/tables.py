@@ -1,7 +1,7 @@
 """Tables that kernels look weights up in: constants of an instruction, and grids in device memory.
 
-A constant table is ``(assembly, low, high)``: the instructions that look up with the table inside them, and for their twins the
-sixteen bytes as two 64-bit numbers.
+A constant table is ``(assembly, low, high)``: the instructions that look up with the table inside them, and for their
+twins the sixteen bytes as two 64-bit numbers.
 """
 
 from functools import cache
@@ -17,7 +17,8 @@ from strata.formats.families.microscaling import LEVELS as E2M1_LEVELS
 
 _SELECT = "prmt.b32 a, {0}, {1}, m; prmt.b32 b, {2}, {3}, m; prmt.b32 {out}, a, b, {signs};"
 _LOOK_UP_16 = (
-    "{{ .reg .b32 m, s, a, b; and.b32 m, $2, 0x77777777; shr.u32 s, $2, 1; lop3.b32 s, s, 0x44444444, 0x32103210, 0xEA; "
+    "{{ .reg .b32 m, s, a, b; and.b32 m, $2, 0x77777777; shr.u32 s, $2, 1; "
+    "lop3.b32 s, s, 0x44444444, 0x32103210, 0xEA; "
     + _SELECT.replace("{out}", "$0").replace("{signs}", "s")
     + " shr.u32 m, m, 16; shr.u32 s, s, 16; "
     + _SELECT.replace("{out}", "$1").replace("{signs}", "s")
@@ -55,9 +56,9 @@ _GRIDS = {"IQ3_XXS": "IQ3_XXS", "IQ3_S": "IQ3_S", "IQ2_XS": "IQ2_XS", "IQ2_S": "
 def codewords(name: str, device: torch.device) -> Tensor:
     """The grid of a type as selectors: ``int16 [codewords]``; one zero for types without.
 
-    A codeword of four weights has its levels' places in four nibbles. One of eight has two bits for each: those of weights 0-3 at
-    the bottom of the nibbles, of weights 4-7 above them. So a grid takes two bytes an entry, half of its weights as bytes or
-    less, which matters: random look-ups are served a 128-byte line of the L1 cache at a time.
+    A codeword of four weights has its levels' places in four nibbles. One of eight has two bits for each: those of
+    weights 0-3 at the bottom of the nibbles, of weights 4-7 above them. So a grid takes two bytes an entry, half of
+    its weights as bytes or less, which matters: random look-ups are served a 128-byte line of the L1 cache at a time.
     """
     if name not in _GRIDS:
         return torch.zeros(1, dtype=torch.int16, device=device)

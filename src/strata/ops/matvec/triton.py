@@ -1,15 +1,16 @@
 """Quantised matrix times 1 to 8 rows of int8 activations, on the GPU, with the judge's bytes.
 
-**Idea.** A warp takes a few rows of the matrix and steps along K, 16 blocks of 32 weights of two rows at a time, one block to a
-thread. The thread loads its block's codes as 16-byte words, turns them into bytes in registers, and multiplies them four at a time
-(dp4a) with each of the T rows of activations, which it loads as 16-byte words too. So a weight is read once and decoded once for all
-rows. Nothing passes between threads until the halving tree at the end. The order of float operations is that of docs/numerics.md.
+**Idea.** A warp takes a few rows of the matrix and steps along K, 16 blocks of 32 weights of two rows at a time, one
+block to a thread. The thread loads its block's codes as 16-byte words, turns them into bytes in registers, and
+multiplies them four at a time (dp4a) with each of the T rows of activations, which it loads as 16-byte words too. So
+a weight is read once and decoded once for all rows. Nothing passes between threads until the halving tree at the end.
+The order of float operations is that of docs/numerics.md.
 
-**The two numbers.** Bytes over bandwidth: planes are 1.00-1.055 times the file's bytes (`strata.ops.planes`); activations and outputs
-come from and stay in L2. Instructions per weight over issue rate (132 SM x 128 lanes x 1.98 GHz = 33.4e12/s on an H200). A kernel is
-bound by instructions where instructions per weight exceed the slots that bandwidth leaves per weight: on an H200 8.4 at
-8.5 bits, 4.4 at 4.5 bits, 3.0 at 3.06 bits; on a 3090 20, 11, 7.3; and integer instructions issue at half rate. In the loop for
-sm_90, Triton 3.6, four rows to a warp:
+**The two numbers.** Bytes over bandwidth: planes are 1.00-1.055 times the file's bytes (`strata.ops.planes`);
+activations and outputs come from and stay in L2. Instructions per weight over issue rate (132 SM x 128 lanes x 1.98
+GHz = 33.4e12/s on an H200). A kernel is bound by instructions where instructions per weight exceed the slots that
+bandwidth leaves per weight: on an H200 8.4 at 8.5 bits, 4.4 at 4.5 bits, 3.0 at 3.06 bits; on a 3090 20, 11, 7.3; and
+integer instructions issue at half rate. In the loop for sm_90, Triton 3.6, four rows to a warp:
 
 | instructions per weight | Q8_0 | Q4_K | Q5_K | Q6_K | IQ4_NL | IQ3_XXS | IQ2_S | IQ1_M |
 |---|---|---|---|---|---|---|---|---|
@@ -143,7 +144,7 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
     if out.shape != (rows, w.rows) or out.dtype != torch.float32 or not out.is_contiguous():
         raise FormatError(f"the output is contiguous float32 [{rows}, {w.rows}], not {out.dtype} {list(out.shape)}")
     if tile is None:
-        tile = resolve(VARIANTS, "matvec", arch(w.data.device), w.type, rows, w.width).tile
+        tile = resolve(VARIANTS, "matvec", arch(w.data.device), w.type, rows, w.width, w.rows).tile
     product_kernel[(-(-w.rows // (tile.rows * tile.tiles)),)](
         w.data,
         codewords(w.type, w.data.device),
@@ -156,11 +157,7 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
         blocks,
         KIND=w.type,
         T=rows,
-        RR=tile.tiles,
-        H=tile.rows,
-        STEPS=blocks // 4 if tile.four else 0,
-        EVEN=blocks % 16 == 0,
-        U=tile.unroll,
+        **tile.constants(blocks),
         SCALED=w.scale is not None,
         num_warps=tile.warps,
         **OPTIONS,

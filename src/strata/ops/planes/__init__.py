@@ -1,8 +1,8 @@
 """Quantised matrices as planes: each field of all blocks together, codes in an order that unpacks in few instructions.
 
-GGUF blocks of 18, 34 or 98 bytes cannot be loaded as aligned 16-byte words. A repacked matrix is one run of bytes in which
-every plane starts at a multiple of 16. Nothing is lost: `unpack` gives the file's bytes back. The work is torch on whole
-arrays, so it runs where the tensor is: on the CPU, or on a GPU right after the upload.
+GGUF blocks of 18, 34 or 98 bytes cannot be loaded as aligned 16-byte words. A repacked matrix is one run of bytes in
+which every plane starts at a multiple of 16. Nothing is lost: `unpack` gives the file's bytes back. The work is torch
+on whole arrays, so it runs where the tensor is: on the CPU, or on a GPU right after the upload.
 """
 
 from torch import Tensor, empty, uint8

@@ -59,7 +59,7 @@ def from_bit_planes(packed: Tensor) -> Tensor:
 
 
 def to_pair_planes(codes: Tensor) -> Tensor:
-    """Two bits a weight, ``[n, 32] -> [n, 8]``: ``(h >> 2 j) & 0x03030303`` is word j, words 4 to 7 in a second word."""
+    """Two bits a weight, ``[n, 32] -> [n, 8]``: ``(h >> 2 j) & 0x03030303`` is word j; words 4-7 in a second one."""
     return pack_low_first(codes.view(-1, 2, 4, 4).transpose(2, 3).reshape(-1, 32), 2)
 
 
@@ -84,7 +84,8 @@ def from_pair_selectors(packed: Tensor) -> Tensor:
 def to_sign_selectors(signs: Tensor) -> Tensor:
     """A sign bit a weight, ``[n, 32] -> [n, 4]``: bit ``16 h + 4 i + p`` is weight i of word ``4 h + p``.
 
-    One shift brings a word's four signs to bits 2, 6, 10 and 14, where they choose between two registers of a permutation.
+    One shift brings a word's four signs to bits 2, 6, 10 and 14, where they choose between two registers of a
+    permutation.
     """
     return pack_low_first(signs.view(-1, 2, 4, 4).transpose(2, 3).reshape(-1, 32), 1)
 

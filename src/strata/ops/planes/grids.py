@@ -1,7 +1,7 @@
 """Types of codewords: IQ3_XXS, IQ3_S, IQ2_XS, IQ2_S, IQ1_M.
 
-Indices keep their low eight bits in one plane and the rest in another. Signs are all written out, eight for eight weights also
-where the file keeps seven (+4% of IQ3_XXS, +5% of IQ2_XS), and lie as sign selectors.
+Indices keep their low eight bits in one plane and the rest in another. Signs are all written out, eight for eight
+weights also where the file keeps seven (+4% of IQ3_XXS, +5% of IQ2_XS), and lie as sign selectors.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Types with a minimum: Q4_1, Q5_1, Q4_K, Q5_K.
 
-Nibbles keep the order of Q4_1 (byte j: weight j low, weight j + 16 high); fifth bits lie as bit planes. The 6-bit scale and
-minimum of a K block become a byte each.
+Nibbles keep the order of Q4_1 (byte j: weight j low, weight j + 16 high); fifth bits lie as bit planes. The 6-bit
+scale and minimum of a K block become a byte each.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """From planes to the bytes of weights: one function for every block type, and what all of them share.
 
-A decoder gives the eight words of each block of a tile as two tuples of four, and a tuple of scales that depends on the type's
-form (docs/numerics.md). Words may be a power of two too large; `contribution` takes that out of the sums, exactly.
+A decoder gives the eight words of each block of a tile as two tuples of four, and a tuple of scales that depends on
+the type's form (docs/numerics.md). Words may be a power of two too large; `contribution` takes that out of the sums,
+exactly.
 """
 
 import triton
@@ -17,7 +18,7 @@ from strata.ops.matvec.instructions import dot_16
 
 
 @triton.constexpr_function
-def form(kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # str -> str
+def form(kind):
     """Which contribution of docs/numerics.md a type has: "one", "minimum", "steps" or "halves"."""
     if kind == "NVFP4":
         return "halves"
@@ -30,7 +31,7 @@ def form(kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # str -
 
 @triton.jit
 def decode(KIND: tl.constexpr, w, table, top, first, at, mask, N, B, L: tl.constexpr):
-    """A tile of a matrix ``[N, 32 B]`` at ``w``, see `strata.ops.matvec.decoders.memory`: words 0-3, words 4-7, scales."""
+    """A tile (`strata.ops.matvec.decoders.memory`) of a matrix ``[N, 32 B]`` at ``w``: words 0-3, words 4-7, scales."""
     if KIND == "Q8_0":
         found = q8_0(w, top, first, at, mask, N, B, L)
     elif KIND == "Q2_0":
@@ -72,7 +73,7 @@ def decode(KIND: tl.constexpr, w, table, top, first, at, mask, N, B, L: tl.const
 @triton.jit
 def contribution(KIND: tl.constexpr, low, high, scales, x_low, x_high, s, z):
     """What the tile's blocks add to their rows, P of docs/numerics.md: float32."""
-    SIXTEENFOLD: tl.constexpr = KIND == "Q4_K" or KIND == "Q4_1"
+    SIXTEENFOLD: tl.constexpr = KIND == "Q4_K" or KIND == "Q4_1"  # noqa: PLR1714
     FORM: tl.constexpr = form(KIND)
     first, second = dot_16(low, x_low, False), dot_16(high, x_high, SIXTEENFOLD)
     if KIND == "Q6_K":

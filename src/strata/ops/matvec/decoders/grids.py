@@ -1,7 +1,8 @@
 """Codewords of a grid: IQ3_XXS, IQ3_S, IQ2_XS, IQ2_S, IQ1_M.
 
-The grid lies in device memory as selectors (`strata.ops.matvec.tables.codewords`). A gather from it is the one expensive step:
-32 threads read anywhere in it. Signs cost no arithmetic: they choose between the table and its negation.
+The grid lies in device memory as selectors (`strata.ops.matvec.tables.codewords`). A gather from it is the one
+expensive step: 32 threads read anywhere in it. Signs cost no arithmetic: they choose between the table and its
+negation.
 """
 
 import triton

@@ -1,8 +1,9 @@
 """Loading fields of a tile's blocks from planes (`strata.ops.planes`).
 
-A tile is one axis of ``H L`` blocks: H rows (from ``top``) of L neighbouring blocks (from ``first``). One axis leaves the compiler one
-layout to choose, a block to a thread, for numbers of which a block has one, two or four, and for look-ups. Over two axes Triton
-3.6 orders lanes by rows in one load and by blocks in the next, and shuffles between them.
+A tile is one axis of ``H L`` blocks: H rows (from ``top``) of L neighbouring blocks (from ``first``). One axis leaves
+the compiler one layout to choose, a block to a thread, for numbers of which a block has one, two or four, and for
+look-ups. Over two axes Triton 3.6 orders lanes by rows in one load and by blocks in the next, and shuffles between
+them.
 
 In all of these ``at`` is row * B + block, and ``mask`` is None if all blocks exist.
 """
