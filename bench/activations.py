@@ -13,14 +13,21 @@ import platform
 import random
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from strata.model import Network
+    from strata.text import Tokenizer
+
 LONGEST = 400  # tokens of a document
 
 
-def documents(kind, tokenizer, tokens):
+def documents(kind: str, tokenizer: "Tokenizer", tokens: int) -> list[list[int]]:
     """Token ids of held-out documents of a kind, ``tokens`` in all or a little more."""
     from pebble.data import counting, sums, tools
     from pebble.data.dialogue import Conversation, Template
@@ -44,7 +51,7 @@ def documents(kind, tokenizer, tokens):
     return found
 
 
-def compare(exact, stored, texts):
+def compare(exact: "Network", stored: "Network", texts: list[list[int]]) -> "tuple[Tensor, Tensor]":
     """Divergence of every token, and whether the likeliest agrees."""
     import torch
 

@@ -8,11 +8,14 @@ byte comes from memory; a plain read of the same bytes by as many threads is mea
 """
 
 import argparse
+import functools
+import itertools
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,7 +38,7 @@ INNER, EXPERTS, TOPK = 640, 512, 10
 MIX = ("IQ3_XXS", "IQ3_XXS", "IQ4_NL")
 
 
-def best(function, repeats):
+def best(function: Callable[[], object], repeats: int) -> float:
     """Seconds of the fastest of some calls; the first, which touches memory, is not counted."""
     function()
     times = []
@@ -46,14 +49,14 @@ def best(function, repeats):
     return min(times)
 
 
-def plain_read(raw, threads):
+def plain_read(raw: np.ndarray, threads: int) -> Callable[[], None]:
     """A function that reads all bytes with as many threads."""
     words = raw.reshape(-1)[: raw.size // 8 * 8].view(np.uint64)
     borders = np.linspace(0, len(words), threads + 1).astype(int)
     read(words[:8])
 
-    def run():
-        readers = [threading.Thread(target=read, args=(words[a:b],)) for a, b in zip(borders, borders[1:], strict=False)]
+    def run() -> None:
+        readers = [threading.Thread(target=read, args=(words[a:b],)) for a, b in itertools.pairwise(borders)]
         for reader in readers:
             reader.start()
         for reader in readers:
@@ -62,7 +65,7 @@ def plain_read(raw, threads):
     return run
 
 
-def tiled(name, rows, some=64):
+def tiled(name: str, rows: tuple[int, int], some: int = 64) -> np.ndarray:
     """Random blocks, repeated to so many rows of WIDTH (or, for down, INNER) inputs."""
     from support.blocks import random_blocks
 
@@ -71,7 +74,7 @@ def tiled(name, rows, some=64):
     return np.tile(blocks, (-(-count // some), 1))[:count]
 
 
-def matrices(pools, arguments):
+def matrices(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict[str, object]]:
     """GB/s of one large matrix per type."""
     cells = []
     for name in arguments.types:
@@ -82,7 +85,8 @@ def matrices(pools, arguments):
             cell = {"type": name, "threads": threads}
             for rows in ROWS:
                 x = np.random.default_rng(1).standard_normal((rows, WIDTH)).astype(np.float32)
-                cell[f"rows_{rows}"] = round(raw.nbytes / best(lambda: product(pool, stored, x), arguments.repeats) / 1e9, 2)  # noqa: B023, E501
+                took = best(functools.partial(product, pool, stored, x), arguments.repeats)
+                cell[f"rows_{rows}"] = round(raw.nbytes / took / 1e9, 2)
             cell["plain_read"] = round(raw.nbytes / best(plain_read(raw, threads), arguments.repeats) / 1e9, 2)
             cells.append(cell)
             print(f"{name:8} {threads:2} threads", *(f"{cell[f'rows_{rows}']:7.1f}" for rows in ROWS),
@@ -90,7 +94,7 @@ def matrices(pools, arguments):
     return cells
 
 
-def layers(pools, arguments):
+def layers(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict[str, object]]:
     """Microseconds and GB/s of a layer's experts in a window of T rows that all go elsewhere."""
     shapes = ((INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
     count = min(EXPERTS, max(2 * TOPK * max(ROWS), arguments.megabytes // 2))
@@ -111,21 +115,28 @@ def layers(pools, arguments):
                 experts(pool, layer, x, route, weights)
                 times.append(time.perf_counter() - began)
             took = float(np.median(times))
-            cell = {"mix": "/".join(MIX), "threads": threads, "rows": rows, "experts": rows * TOPK,
-                    "microseconds": round(took * 1e6, 1), "gb_per_s": round(rows * TOPK * each / took / 1e9, 2)}  # fmt: skip
+            cell = {
+                "mix": "/".join(MIX),
+                "threads": threads,
+                "rows": rows,
+                "experts": rows * TOPK,
+                "microseconds": round(took * 1e6, 1),
+                "gb_per_s": round(rows * TOPK * each / took / 1e9, 2),
+            }
             cells.append(cell)
-            print(f"experts  {threads:2} threads, {rows} rows: {cell['microseconds']:8.1f} us, {cell['gb_per_s']:6.1f} GB/s")
+            speed = f"{cell['microseconds']:8.1f} us, {cell['gb_per_s']:6.1f} GB/s"
+            print(f"experts  {threads:2} threads, {rows} rows: {speed}", flush=True)
     return cells
 
 
-def barriers(pools):
+def barriers(pools: dict[int, Pool]) -> list[dict[str, object]]:
     """Microseconds of a list of items that do nothing, one for each thread: publish, take, and wait."""
     from strata.experts.kernels.cached import compiled
 
-    def nothing(task, first, last):  # noqa: ARG001
+    def nothing(task: int, first: int, last: int) -> int:  # noqa: ARG001
         return 0
 
-    def repeat(state, items, count, times):
+    def repeat(state: int, items: int, count: int, times: int) -> int:
         failed = 0
         for _ in range(times):
             failed = failed | work(state, items, count)
@@ -136,7 +147,7 @@ def barriers(pools):
     for threads, pool in pools.items():
         items = np.zeros((max(2, threads), 4), np.int64)
         items[:, 0] = code.address
-        took = best(lambda: pool.run(run, items.ctypes.data, len(items), 1000), 20)  # noqa: B023
+        took = best(functools.partial(pool.run, run, items.ctypes.data, len(items), 1000), 20)
         cells.append({"threads": threads, "microseconds": round(took * 1e3, 3)})
         print(f"barrier  {threads:2} threads: {took * 1e3:6.2f} us")
     return cells
