@@ -15,6 +15,8 @@ from strata.api import bundled
 from strata.api.bundled import BUNDLED
 from strata.engine import NotFiniteError, Sampling
 from strata.errors import GgufError, ModelError, RequestError, StrataError, TextError
+from strata.experts.pool import choose, read
+from strata.ops import workers
 from support.tiny_file import tiny_metadata, tiny_tensors, write_tiny
 
 
@@ -178,17 +180,22 @@ def test_a_nan_weight_ends_the_request_that_meets_it(tmp_path) -> None:  # cases
 
 def test_threads_are_set_or_refused(tiny, monkeypatch) -> None:
     before = torch.get_num_threads()
+    answers = []
     try:
-        strata.load(tiny, threads=before + 1)
-        assert torch.get_num_threads() == before + 1
-        strata.load(tiny)  # a small model: sharing its work would cost more than it brings
-        assert torch.get_num_threads() == 1
+        answers.append(strata.load(tiny, threads=before + 1).complete("The quick", max_tokens=8))
+        assert torch.get_num_threads() == workers.current().threads == before + 1
+        answers.append(strata.load(tiny).complete("The quick", max_tokens=8))
+        # A small model: sharing its work would cost more than it brings.
+        assert torch.get_num_threads() == workers.current().threads == 1
+        assert answers[0] == answers[1]
         torch.set_num_threads(before + 1)
         monkeypatch.setattr("strata.api.loading.SMALL", 0)
         strata.load(tiny)
         assert torch.get_num_threads() == before + 1
+        assert workers.current().cpus == choose(read()).cpus
     finally:
         torch.set_num_threads(before)
+        workers.use((None,))
     for threads in (0, -1, True, 1.0, 1025, 1 << 64):
         with pytest.raises(RequestError, match="threads must be an integer from 1 to 1024, not "):
             strata.load(tiny, threads=threads)  # type: ignore[arg-type]
