@@ -11,10 +11,10 @@ import torch
 
 import strata
 from strata import pebble
-from strata.api import bundled
-from strata.api.bundled import BUNDLED
 from strata.engine import NotFiniteError, Sampling
 from strata.errors import GgufError, ModelError, RequestError, StrataError, TextError
+from strata.loading import bundled
+from strata.loading.bundled import BUNDLED
 from support.tiny_file import tiny_metadata, tiny_tensors, write_tiny
 
 
@@ -184,7 +184,7 @@ def test_threads_are_set_or_refused(tiny, monkeypatch) -> None:
         strata.load(tiny)  # a small model: sharing its work would cost more than it brings
         assert torch.get_num_threads() == 1
         torch.set_num_threads(before + 1)
-        monkeypatch.setattr("strata.api.loading.SMALL", 0)
+        monkeypatch.setattr("strata.loading.network.SMALL", 0)
         strata.load(tiny)
         assert torch.get_num_threads() == before + 1
     finally:

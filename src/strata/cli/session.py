@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strata.api.bundled import BUNDLED
 from strata.cli.output import Output
 from strata.cli.progress import Bar
 from strata.config import Settings
+from strata.loading.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from strata.api import Model, Options

@@ -45,7 +45,7 @@ def _try_the_box() -> str | None:
 
 def as_text(facts: "Facts") -> str:
     """The facts for people."""
-    from strata.api.ram import shown_bytes
+    from strata.loading.ram import shown_bytes
 
     memory = facts.memory
     inside = f", limited to {shown_bytes(memory.limit)} for this container or service" if memory.limit else ""

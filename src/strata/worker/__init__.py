@@ -1,0 +1,47 @@
+"""The engine's process: typed messages, a client, a supervisor, and a scripted stand-in. Importing it imports no torch.
+
+`strata.worker.client.Client` is all that a program needs; docs/worker.md says how to use it.
+"""
+
+from strata.worker.client import Answer, Client
+from strata.worker.errors import EngineError, Kind, ProtocolError, QueueFullError
+from strata.worker.messages import (
+    CustomEngine,
+    Event,
+    Finished,
+    Grammar,
+    ModelEngine,
+    Piece,
+    Progress,
+    Ready,
+    ScriptedEngine,
+    Submit,
+    Tokens,
+    Usage,
+)
+from strata.worker.status import State, Status
+from strata.worker.supervisor import Care
+
+__all__ = [
+    "Answer",
+    "Care",
+    "Client",
+    "CustomEngine",
+    "EngineError",
+    "Event",
+    "Finished",
+    "Grammar",
+    "Kind",
+    "ModelEngine",
+    "Piece",
+    "Progress",
+    "ProtocolError",
+    "QueueFullError",
+    "Ready",
+    "ScriptedEngine",
+    "State",
+    "Status",
+    "Submit",
+    "Tokens",
+    "Usage",
+]
