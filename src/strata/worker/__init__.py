@@ -4,7 +4,7 @@
 """
 
 from strata.worker.client import Answer, Client
-from strata.worker.errors import EngineError, Kind, ProtocolError, QueueFullError
+from strata.worker.errors import EngineError, Kind, ProtocolError
 from strata.worker.messages import (
     CustomEngine,
     Event,
@@ -36,7 +36,6 @@ __all__ = [
     "Piece",
     "Progress",
     "ProtocolError",
-    "QueueFullError",
     "Ready",
     "ScriptedEngine",
     "State",

@@ -1,9 +1,10 @@
 """How a request or an engine can fail, as kinds that programs can tell apart."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from strata import errors as all_errors
-from strata.errors import RequestError, StrataError
+from strata.errors import QueueFullError, RequestError, StrataError
 
 
 class Kind(StrEnum):
@@ -33,27 +34,24 @@ class EngineError(StrataError):
         self.kind = kind
 
 
-class QueueFullError(RequestError):
-    """As many requests wait as may; ask again later."""
-
-
 class ProtocolError(StrataError):
     """Bytes on the pipe are no message of ours."""
 
 
-def raised(kind: Kind, message: str, error: str = "") -> StrataError:
+def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int] | None = None) -> StrataError:
     """The exception that a failure becomes where it is reported.
 
     Args:
         kind: what failed.
         message: the sentence.
         error: the class it had in the engine; one of `strata.errors` is the same here.
+        numbers: of a full queue, as `QueueFullError` has them.
     """
+    if kind is Kind.QUEUE_FULL and numbers:
+        return QueueFullError(**numbers)
+    known = getattr(all_errors, error, None)
+    if isinstance(known, type) and issubclass(known, StrataError) and known is not QueueFullError:
+        return known(message)
     if kind is Kind.BAD_REQUEST:
         return RequestError(message)
-    if kind is Kind.QUEUE_FULL:
-        return QueueFullError(message)
-    known = getattr(all_errors, error, None)
-    if isinstance(known, type) and issubclass(known, StrataError):
-        return known(message)
     return EngineError(kind, message)

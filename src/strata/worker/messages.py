@@ -304,12 +304,14 @@ class Failed(Message, frozen=True, tag="failed"):
         kind: what failed.
         message: one sentence.
         error: class of the error in the engine.
+        numbers: of a full queue: running, waiting and bound.
     """
 
     id: str
     kind: Kind
     message: str
     error: str = ""
+    numbers: dict[str, int] = {}
 
 
 class Stats(Message, frozen=True, tag="stats"):

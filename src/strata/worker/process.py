@@ -13,10 +13,10 @@ import threading
 import time
 from typing import NoReturn, cast
 
-from strata.errors import RequestError, StrataError
+from strata.errors import QueueFullError, StrataError
 from strata.worker import messages as m
 from strata.worker.engine import Engine, OnLoad
-from strata.worker.errors import Kind, ProtocolError, QueueFullError
+from strata.worker.errors import Kind, ProtocolError
 from strata.worker.wire import encode, orders, receive
 
 GRACE = 5.0
@@ -124,9 +124,8 @@ class Process:
         try:
             engine.submit(request)
         except QueueFullError as error:
-            self._send(m.Failed(request.id, Kind.QUEUE_FULL, str(error)))
-        except RequestError as error:
-            self._send(m.Failed(request.id, Kind.BAD_REQUEST, str(error)))
+            numbers = {"running": error.running, "waiting": error.waiting, "bound": error.bound}
+            self._send(m.Failed(request.id, Kind.QUEUE_FULL, str(error), numbers=numbers))
         except StrataError as error:
             self._send(m.Failed(request.id, Kind.BAD_REQUEST, str(error), type(error).__name__))
         except MemoryError:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from strata.engine import Sampling
+from strata.errors import QueueFullError
 from strata.loading.files import ModelFile
 from strata.text import Tokenizer
 from strata.text.alphabet import CHARACTERS
 from strata.worker import messages as m
 from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
-from strata.worker.errors import Kind, QueueFullError
+from strata.worker.errors import Kind
 from strata.worker.script import Script, Turn, read_script
 
 CHUNK = 64
@@ -106,7 +107,7 @@ class Scripted:
         values.sampling(request.sampling, self._sampling)
         values.drafting(request.drafting)
         if len(self._running) >= self._setup.conversations and len(self._waiting) >= self._setup.queue:
-            raise QueueFullError(f"{len(self._waiting)} requests wait already, which is all that may; try again later")
+            raise QueueFullError(running=len(self._running), waiting=len(self._waiting), bound=self._setup.queue)
         stops = self._tokenizer.eos_ids if request.stop_ids is None else request.stop_ids
         turn = self._script.turn(self._served)
         self._served += 1

@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from strata.errors import RequestError, StrataError
+from strata.errors import QueueFullError, RequestError, StrataError
 from strata.worker import messages as m
 from strata.worker.causes import Cause, explain, memory_kills
 from strata.worker.child import LOG, Child
-from strata.worker.errors import EngineError, Kind, ProtocolError, QueueFullError, raised
+from strata.worker.errors import EngineError, Kind, ProtocolError, raised
 from strata.worker.mailbox import Mailbox
 from strata.worker.requests import Entry, Requests, Stage
 from strata.worker.restarts import Restarts
@@ -162,9 +162,8 @@ class Supervisor:
                 self._served += 1
                 life.child.send(frame)
             elif self._requests.count(Stage.WAITING) >= self._care.queue:
-                raise QueueFullError(
-                    f"{self._care.queue} requests wait for the engine, which is {self._state}; try again later"
-                )
+                waiting = self._requests.count(Stage.WAITING)
+                raise QueueFullError(running=len(self._requests) - waiting, waiting=waiting, bound=self._care.queue)
             self._requests.add(entry)
             self._want()
         return entry.mailbox
@@ -344,7 +343,7 @@ class Supervisor:
         life.answered = life.answered or not isinstance(report, m.Progress)
         if isinstance(report, m.Failed):
             self._requests.remove(report.id)
-            entry.mailbox.fail(raised(report.kind, report.message, report.error))
+            entry.mailbox.fail(raised(report.kind, report.message, report.error, report.numbers))
             return
         entry.mailbox.put(report)
         if isinstance(report, m.Finished):
