@@ -46,6 +46,8 @@ def explain(code: int | None, *, memory_kills: int = 0) -> Cause:
         except ValueError:
             name = f"signal {-code}"
         return Cause(Kind.ENGINE_DIED, f"the engine's process crashed ({name}); its log has more")
+    if code == 128 + signal.SIGTERM:
+        return Cause(Kind.ENGINE_DIED, "the engine's process was told to end by a SIGTERM from outside")
     status = "" if code is None else f" (exit code {code})"
     return Cause(Kind.ENGINE_DIED, f"the engine's process ended by itself{status}; its log has more")
 

@@ -79,7 +79,8 @@ class Answer(Iterator[m.Event]):
 class Client:
     """Starts an engine's process, keeps it alive, and hands requests to it.
 
-    Safe to use from many threads and from an event loop: no method waits for the engine unless it says so. Use it in a `with` block, or `close` it.
+    Safe to use from many threads and from an event loop: no method waits for the engine unless it says so. Use it in a
+    `with` block, or `close` it.
     """
 
     def __init__(self, engine: m.ModelEngine | m.ScriptedEngine | m.CustomEngine, care: Care | None = None) -> None:

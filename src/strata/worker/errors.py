@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from strata import errors as all_errors
+from strata.engine import NotFiniteError
 from strata.errors import QueueFullError, RequestError, StrataError
 
 
@@ -44,12 +45,12 @@ def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int]
     Args:
         kind: what failed.
         message: the sentence.
-        error: the class it had in the engine; one of `strata.errors` is the same here.
+        error: the class it had in the engine; those that the library documents are the same here.
         numbers: of a full queue, as `QueueFullError` has them.
     """
     if kind is Kind.QUEUE_FULL and numbers:
         return QueueFullError(**numbers)
-    known = getattr(all_errors, error, None)
+    known = NotFiniteError if error == NotFiniteError.__name__ else getattr(all_errors, error, None)
     if isinstance(known, type) and issubclass(known, StrataError) and known is not QueueFullError:
         return known(message)
     if kind is Kind.BAD_REQUEST:

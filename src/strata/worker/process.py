@@ -25,6 +25,9 @@ GRACE = 5.0
 FATAL, OUT_OF_MEMORY, REFUSED = 70, 71, 72
 """Exit codes: a fault of ours, memory, an engine that could not be built."""
 
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code after a SIGTERM."""
+
 _PDEATHSIG = 1
 
 
@@ -41,6 +44,7 @@ class Process:
         self._patience = 600.0
         self._beaten = 0.0
         self._serving = False
+        self._code = 0
         self._sending = threading.Lock()  # the loop, and the reader when it finds garbage
 
     def run(self) -> int:
@@ -74,12 +78,13 @@ class Process:
         finally:
             self._alarm(GRACE)
             engine.close()
-        return 0
+        return self._code
 
     def end(self, _number: int = 0, _frame: object = None) -> None:
         """SIGTERM: end after the unit of work that is under way, as if the client had gone."""
         if not self._serving:
-            os._exit(128 + signal.SIGTERM)
+            os._exit(TERMINATED)
+        self._code = TERMINATED
         self._inbox.put(None)  # a simple queue may be used in a signal handler
 
     def _work(self, engine: Engine) -> None:

@@ -106,8 +106,10 @@ class Scripted:
         values.check(request, self.ready)
         values.sampling(request.sampling, self._sampling)
         values.drafting(request.drafting)
-        if len(self._running) >= self._setup.conversations and len(self._waiting) >= self._setup.queue:
-            raise QueueFullError(running=len(self._running), waiting=len(self._waiting), bound=self._setup.queue)
+        slots, bound = self._setup.conversations, self._setup.queue
+        taken = len(self._running) + len(self._waiting)
+        if taken >= slots + bound:
+            raise QueueFullError(running=slots, waiting=taken - slots, bound=bound)
         stops = self._tokenizer.eos_ids if request.stop_ids is None else request.stop_ids
         turn = self._script.turn(self._served)
         self._served += 1

@@ -284,14 +284,15 @@ class Supervisor:
                 return 0.0
             self._cause = cause
             self._bury(lambda: raised(cause.kind, cause.text))
-            ready_for = time.monotonic() - life.ready_at if life and life.ready_at else 0.0
-            pause = self._restarts.died(answered=bool(life and life.answered), ready_for=ready_for)
-            if cause.retry and pause is not None:
-                self._set(State.RESTARTING)
-                self._want()
-                return pause
             if cause.retry:
-                text = f"the engine ended {self._restarts.useless} times in a row without an answer; last: {cause.text}"
+                ready_for = time.monotonic() - life.ready_at if life and life.ready_at else 0.0
+                pause = self._restarts.died(answered=bool(life and life.answered), ready_for=ready_for)
+                if pause is not None:
+                    self._set(State.RESTARTING)
+                    self._want()
+                    return pause
+                count = self._restarts.useless
+                text = f"the engine ended {count} times in a row without an answer; the last time: {cause.text}"
                 self._cause = Cause(Kind.NOT_READY, text)
             # An engine that is loaded on demand is tried again at the next demand.
             on_demand = self._care.idle is not None
