@@ -232,12 +232,25 @@ def test_commands_answer_on_stderr(capsys, say, type_lines) -> None:
 
 def test_a_question_that_fails_is_forgotten_and_the_talk_goes_on(say, capsys, type_lines) -> None:
     seen = say("x", context=200)
-    type_lines("1 " * 300, "/effort nonsense", "Hi", "/effort low", "Hello")
+    type_lines("1 " * 300, "Hello")
     assert main(["chat"]) == 0
     out, err = capsys.readouterr()
-    assert err.count("strata: error: ") == 2
+    assert err.count("strata: error: ") == 1
     assert out == "\n"  # all the model said was a thought
     assert prompt_of(seen).count("user\n") == 1
+
+
+def test_an_effort_that_is_none_is_refused_where_it_is_said(say, capsys, type_lines) -> None:
+    seen = say("x")
+    type_lines("/effort banana", "/effort", "Hi")
+    assert main(["chat", "--effort", "low"]) == 0
+    out, err = capsys.readouterr()
+    assert "strata: error: Unknown reasoning effort 'banana'; known levels are xhigh" in err
+    assert "effort is low" in err
+    assert out == "\n"
+    seen.clear()
+    assert main(["chat", "--effort", "banana", "Hi"]) == 1
+    assert not seen
 
 
 def test_ctrl_c_twice_leaves_a_conversation(say, capsys, type_lines) -> None:

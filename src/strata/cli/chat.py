@@ -37,7 +37,9 @@ def chat(  # noqa: D417  # options are described where they are declared
         raise UsageError("--json needs a prompt: as an argument, or piped in")
     from strata.cli.converse import Conversation
     from strata.cli.session import load_model
+    from strata.text.chat.effort import check_effort
 
+    check_effort(settings.effort)  # before anything is loaded
     conversation = Conversation(load_model(settings, context.output), settings, context.output, system)
     if text is not None:
         conversation.ask(text)

@@ -6,13 +6,16 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from strata.config.kinds import Switch
 from strata.config.settings import SETTINGS
 
 
 def _of(name: str) -> Parameter:
     setting = SETTINGS[name]
     default = f" [default: {setting.default_in_words}]" if setting.default is not False else ""
-    return Parameter(help=f"{setting.meaning}{default}", show_default=False)
+    # A switch takes no value; for one that may also be None cyclopts' completion scripts need to be told.
+    tokens = 0 if isinstance(setting.kind, Switch) else None
+    return Parameter(help=f"{setting.meaning}{default}", show_default=False, n_tokens=tokens)
 
 
 @Parameter(name="*")
