@@ -94,6 +94,14 @@ def test_ties_and_exact_shares_follow_the_definitions(powers, top_k, top_p, min_
     assert set(filtered(x, sampling)[0].tolist()) == plain(x, sampling)
 
 
+def test_a_share_that_is_met_exactly_is_met():
+    x = np.zeros(8)  # weights of exactly 1
+    assert filtered(x, Sampling(1.0, top_p=0.5))[0].tolist() == [0, 1, 2, 3]
+    assert filtered(x, Sampling(1.0, top_k=4, top_p=0.5))[0].tolist() == [0, 1]
+    assert filtered(x, Sampling(1.0, typical_p=0.25))[0].tolist() == [0, 1]
+    assert filtered(x, Sampling(1.0, min_p=1.0))[0].tolist() == [*range(8)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.floats(-40, 0), min_size=1, max_size=40),
