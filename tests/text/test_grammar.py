@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strata.engine import Chooser, Sampling
@@ -206,8 +206,12 @@ def taking_on(constraint, text):
     return constraint
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.sampled_from([*"<</think>t", "ink>", "</", "thi", "<|fim_pad|>", "</think", "think"]), max_size=14))
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.sampled_from(["<", "</", "/think", "</think", "</thi", "nk", ">", "<|fim_pad|>", "x>"]), max_size=12)
+)
+@example(["</think", ">"])
+@example(["</thi", "<|fim_pad|>", "nk", "<|fim_pad|>", ">"])
 def test_the_end_of_thinking_cannot_be_spelled(pieces):
     constraint = GRAMMARS.constraint(REGEX, after=THOUGHT)
     parser = OutputParser(thinking=True)
