@@ -84,6 +84,16 @@ class Tokenizer:
         return self._stop_ids
 
     @property
+    def control_ids(self) -> frozenset[int]:
+        """Control tokens, which no text shows."""
+        return frozenset(self._control_of)
+
+    @property
+    def user_defined_ids(self) -> frozenset[int]:
+        """Tokens that are matched in any text and shown, such as tags."""
+        return frozenset(self._user_defined_of)
+
+    @property
     def unused_ids(self) -> frozenset[int]:
         """Padding entries; a sampler must never choose one."""
         return self._unused
