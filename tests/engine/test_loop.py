@@ -73,7 +73,7 @@ def test_tokens_equal_a_loop_written_out_over_the_network(sampling) -> None:
         else:
             token = reference_draw(logits.double().numpy(), sampling, len(PROMPT) + len(expected))
         expected.append(token)
-        done = network.window(state, [token])
+        done = network.window([(state, [token])])[0]
         network.commit(state, done, 1)
         residual = done.residual
     assert ids(events) == expected

@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.engine.sampling import Sampling
+from strata.engine.filters import filtered, likeliest
+from strata.engine.sampling import FORBIDDEN, Sampling
 from strata.errors import StrataError
+
+if TYPE_CHECKING:
+    from strata.engine.penalties import History
 
 F64 = NDArray[np.float64]
 
@@ -16,16 +21,36 @@ class NotFiniteError(StrataError):
     """The model computed NaN or infinity; the request cannot go on (case P02)."""
 
 
+class NothingAllowedError(StrataError):
+    """Constraint, bias and banned ids together leave no token to choose; the request cannot go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A chosen token, and the natural logarithm of the probability the model gave it before temperature and filters."""
+    """A chosen token.
+
+    Attributes:
+        id: the token.
+        logprob: natural logarithm of the probability the model itself gave it: before penalties, bias, constraint,
+            temperature and filters. Only banned ids have none.
+        top: the likeliest tokens of the same distribution with their logarithms, likeliest first, equal ones by lower
+            id; as many as were asked for.
+    """
 
     id: int
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 def choose(
-    logits: NDArray[np.float32], sampling: Sampling, position: int, banned: Sequence[int] | NDArray[np.int64] = ()
+    logits: NDArray[np.float32],
+    sampling: Sampling,
+    position: int,
+    banned: Sequence[int] | NDArray[np.int64] = (),
+    *,
+    history: "History | None" = None,
+    allowed: NDArray[np.bool_] | None = None,
+    top: int = 0,
 ) -> Token:
     """Choose the token at `position`.
 
@@ -34,25 +59,50 @@ def choose(
         sampling: settings.
         position: absolute position the token will take; with the seed it keys the only random draw.
         banned: ids that are never chosen and have no probability, such as padding rows of the vocabulary.
+        history: what the penalties look at; without it there are none.
+        allowed: [V], tokens that may be chosen; None is all.
+        top: how many of the likeliest tokens to report.
 
     Raises:
-        NotFiniteError: a logit of an id that may be chosen is NaN or infinite.
+        NotFiniteError: a logit is NaN or infinite, of any id that is not banned. Whether it may be chosen does not
+            matter: such a row comes from a broken computation, and its probabilities mean nothing.
+        NothingAllowedError: no token may be chosen.
     """
     x = logits.astype(np.float64)
-    if len(banned):
-        x[np.asarray(banned, np.int64)] = 0.0
+    banned = np.asarray(banned, np.int64)
+    x[banned] = 0.0
     if not np.isfinite(x).all():
         bad = int(np.flatnonzero(~np.isfinite(x))[0])
         raise NotFiniteError(
             f"the model computed {x[bad]} for token {bad} at position {position}, so the answer ends here; "
             "`strata inspect FILE --check` looks for damaged weights"
         )
-    if len(banned):
-        x[np.asarray(banned, np.int64)] = -np.inf
+    x[banned] = -np.inf
+    largest = x.max()
+    if largest == -np.inf:
+        raise NothingAllowedError(f"at position {position} no token may be chosen: all are banned")
+    model = x - largest
+    total = float(np.log(np.exp(model).sum()))
+    alternatives = likeliest(model, top) if top else ()
+    if history is not None and sampling.penalises:
+        history.penalise(x, sampling)
+    if sampling.biases:
+        _bias(x, sampling)
+    if allowed is not None:
+        x[~allowed] = -np.inf
     # argmax returns the first, so equal logits go to the lowest id.
     best = int(x.argmax())
+    if x[best] == -np.inf:
+        raise NothingAllowedError(
+            f"at position {position} no token may be chosen: the grammar, logit_bias and the model's unused ids forbid "
+            "all of them, so the answer ends here"
+        )
     token = best if sampling.greedy else _sample(x - x[best], sampling, position)
-    return Token(token, float(x[token] - x[best] - np.log(np.exp(x - x[best]).sum())))
+    return Token(
+        token,
+        float(model[token] - total),
+        tuple((int(other), float(model[other] - total)) for other in alternatives),
+    )
 
 
 def uniform(seed: int, position: int) -> float:
@@ -66,34 +116,19 @@ def uniform(seed: int, position: int) -> float:
     return (int(word) >> 11) * 2.0**-53
 
 
+def _bias(x: F64, sampling: Sampling) -> None:
+    ids, biases = zip(*sampling.biases, strict=True)
+    values = np.array(biases)
+    x[list(ids)] += np.where(values == FORBIDDEN, -np.inf, values)
+
+
 def _sample(x: F64, sampling: Sampling, position: int) -> int:
     """One draw from the filtered distribution; `x` [V] are logits whose largest is 0."""
     with np.errstate(over="ignore"):  # a tiny temperature may send all others to -inf, which is right
         x = x / sampling.temperature
-    ids, weights = _filter(x, sampling)
+    ids, weights = filtered(x, sampling)
     cumulated = weights.cumsum()
     drawn = int(np.searchsorted(cumulated, uniform(sampling.seed, position) * cumulated[-1], side="right"))
     # The product may round up to the total; then the last token with any weight is meant.
     last = int(np.searchsorted(cumulated, cumulated[-1], side="left"))
     return int(ids[min(drawn, last)])
-
-
-def _filter(x: F64, sampling: Sampling) -> tuple[NDArray[np.int64], F64]:
-    """Ids that may be drawn, and their weights exp(x), both by falling weight if a filter needs the order."""
-    if 0 < sampling.top_k < len(x):
-        floor = np.partition(x, len(x) - sampling.top_k)[len(x) - sampling.top_k]
-        ids = np.flatnonzero(x >= floor)  # may be more than top_k where several equal the last
-        ids = ids[np.argsort(-x[ids], kind="stable")][: sampling.top_k]
-    elif sampling.top_p < 1:
-        ids = np.argsort(-x, kind="stable")
-    else:
-        ids = np.arange(len(x))
-    weights = np.exp(x[ids])
-    if sampling.top_p < 1:
-        cumulated = weights.cumsum()
-        kept = int(np.searchsorted(cumulated, sampling.top_p * cumulated[-1], side="left")) + 1
-        ids, weights = ids[:kept], weights[:kept]
-    if sampling.min_p > 0:
-        likely = weights >= sampling.min_p  # the likeliest weighs exp(0) = 1
-        ids, weights = ids[likely], weights[likely]
-    return ids, weights

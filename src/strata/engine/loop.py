@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata.engine.choice import Token
+from strata.engine.chooser import Chooser
 from strata.engine.drafting.drafter import Drafter, Drafting
 from strata.engine.sampling import Sampling
-from strata.engine.verify import verify
 from strata.errors import RequestError
 
 if TYPE_CHECKING:  # the command line checks sampling values without waiting for torch
     from torch import Tensor
 
+    from strata.engine.constraint import Constraint
     from strata.model import Network, State
 
 
@@ -56,6 +57,8 @@ def generate(
     drafting: Drafting | None = None,
     on_prompt: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    constraint: "Constraint | None" = None,
+    logprobs: int | None = None,
 ) -> Iterator[Token | Finish]:
     """Continue `prompt` behind `state`.
 
@@ -71,6 +74,8 @@ def generate(
         drafting: tokens guessed ahead; None guesses nothing. The text is the same.
         on_prompt: called with (tokens read, tokens to read) before the first pass over the prompt and after each.
         cancelled: asked before each pass and each window; True ends the generation.
+        constraint: which tokens may follow which; it is advanced by the tokens of the text.
+        logprobs: how many of the likeliest tokens come with every token, 0 to 20; None is 0.
 
     Returns:
         Token events as they are chosen, then one Finish. The next token is computed when it is asked for.
@@ -85,14 +90,22 @@ def generate(
     if drafting and drafting.head and state.mtp is None:
         raise RequestError("the draft head cannot guess: this network was built without drafts")
     limit = room if max_tokens is None else min(max_tokens, room)
+    chooser = Chooser(
+        sampling,
+        vocabulary=network.config.V,
+        banned=banned,
+        stop_ids=stop_ids,
+        prompt=prompt,
+        constraint=constraint,
+        logprobs=logprobs,
+    )
     return _loop(
         network,
         state,
         list(prompt),
-        sampling,
+        chooser,
         frozenset(stop_ids),
         limit,
-        banned,
         drafting or Drafting(),
         on_prompt or _unheard,
         cancelled or _never,
@@ -119,10 +132,9 @@ def _loop(
     network: "Network",
     state: "State",
     prompt: list[int],
-    sampling: Sampling,
+    chooser: Chooser,
     stop_ids: Collection[int],
     limit: int,
-    banned: Sequence[int] | NDArray[np.int64],
     drafting: Drafting,
     on_prompt: Callable[[int, int], None],
     cancelled: Callable[[], bool],
@@ -132,7 +144,7 @@ def _loop(
         yield Finish(FinishReason.CANCELLED, 0)
         return
     drafter = Drafter(drafting, network, prompt)
-    verdict = verify(network.logits(row).numpy(), (), state.length, sampling, banned, stop_ids)
+    verdict = chooser.verify(network.logits(row).numpy(), (), state.length)
     chosen = 0
     while True:
         for token in verdict.tokens:
@@ -152,9 +164,9 @@ def _loop(
         newest = [token.id for token in verdict.tokens]
         guesses = drafter.guess(state, newest, limit - chosen - 1)
         began = time.perf_counter()
-        window = network.window(state, [newest[-1], *guesses])
+        window = network.window([(state, [newest[-1], *guesses])])[0]
         logits = network.logits(window.residual).numpy()
-        verdict = verify(logits, guesses, state.length + 1, sampling, banned, stop_ids)
+        verdict = chooser.verify(logits, guesses, state.length + 1)
         network.commit(state, window, verdict.rows)
         drafter.learn(len(guesses), verdict.rows - 1, time.perf_counter() - began)
 

@@ -10,6 +10,7 @@ from strata.text.detokeniser import Detokeniser
 from strata.text.output.deltas import Content, Delta, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
 from strata.text.output.parser import OutputParser
 from strata.text.prompt import Control, Prompt
+from strata.text.stops import Stops
 from strata.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OutputParser",
     "Prompt",
     "Reasoning",
+    "Stops",
     "Tokenizer",
     "ToolCallArguments",
     "ToolCallEnd",
