@@ -102,10 +102,9 @@ def pieces(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[bytes | me
     begin = front(header)
     digest = blake2b(begin, digest_size=DIGEST)
     yield begin
-    offsets, size = _layout(header)
-    for offset, end, (name, _, _) in zip(offsets, [*offsets[1:], size], header.tensors, strict=True):
-        raw = memoryview(tensors[name].contiguous().flatten().view(torch.uint8).numpy())
-        padding = bytes(end - offset - raw.nbytes)
+    for name, _, _ in header.tensors:
+        raw = tensors[name].contiguous().flatten().view(torch.uint8).numpy().data
+        padding = bytes(-raw.nbytes % ALIGN)
         digest.update(raw)
         digest.update(padding)
         yield raw

@@ -57,7 +57,7 @@ def fingerprint(network: "Network", extra: str = "") -> str:
             else [slice(SAMPLE), slice(raw.size // 2, raw.size // 2 + SAMPLE), slice(-SAMPLE, None)]
         )
         for part in parts:
-            digest.update(raw[part])
+            digest.update(raw[part].data)
     return digest.hexdigest()
 
 

@@ -125,7 +125,7 @@ class Folder:
                 continue
             try:
                 status = path.stat()
-                header, digest = self._header(path)
+                header, digest = _header(path, self.fingerprint)
             except (StoredFileError, OSError) as error:
                 log.warning("%s: not used: %s", path, error)
                 if path.suffix == SUFFIX:
@@ -136,14 +136,6 @@ class Folder:
             self._count(status.st_size)
             found.append((status.st_mtime, File(path, header, digest, status.st_size, FileState.READY, 0)))
         yield from (file for _, file in sorted(found, key=lambda pair: pair[0]))
-
-    def _header(self, path: Path) -> tuple[Header, bytes]:
-        header, digest = fileformat.read_header(path)
-        if header.fingerprint != self.fingerprint:
-            raise StoredFileError("it belongs to another model, other settings or another version")
-        if path.name != name_of(header):
-            raise StoredFileError(f"its name should be {name_of(header)}")
-        return header, digest
 
     def save(self, header: Header, tensors: Mapping[str, "Tensor"]) -> File:
         """Write a file some time soon. The tensors must not change any more."""
@@ -285,3 +277,12 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _header(path: Path, fingerprint: str) -> tuple[Header, bytes]:
+    header, digest = fileformat.read_header(path)
+    if header.fingerprint != fingerprint:
+        raise StoredFileError("it belongs to another model, other settings or another version")
+    if path.name != name_of(header):
+        raise StoredFileError(f"its name should be {name_of(header)}")
+    return header, digest
