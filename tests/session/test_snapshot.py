@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from strata.model.snapshot import Checkpoint, SnapshotError, Span, assemble, checkpoint, cut
 from support.network import network, prompt
+from support.states import differing
 
 RATIO = 4
 LENGTH = 203  # neither a multiple of 64 nor of the ratio; past the indexer's budget of 16
@@ -33,12 +34,6 @@ def states():
         return found
 
 
-def same_bytes(a, b):
-    left, right = dict(a.tensors()), dict(b.tensors())
-    assert left.keys() == right.keys()
-    return [name for name in left if not torch.equal(left[name], right[name])]
-
-
 def assembled(spans, end):
     return assemble(network("base", drafts=True).config, spans, end, drafts=True)
 
@@ -49,7 +44,7 @@ def test_a_state_put_together_equals_the_state(states, cuts) -> None:
     end = cuts[-1]
     # Each piece comes from the state of its own end, as when a conversation grows turn by turn.
     spans = [cut(states[b], a, b, RATIO) for a, b in zip([0, *cuts], cuts, strict=False)]
-    assert same_bytes(assembled(spans, checkpoint(states[end])), states[end]) == []
+    assert differing(assembled(spans, checkpoint(states[end])), states[end]) == []
 
 
 @given(st.lists(st.integers(0, LENGTH), min_size=2, unique=True).map(sorted), st.data())
@@ -72,7 +67,7 @@ def test_what_goes_on_behind_a_restored_state_is_what_went_on(states) -> None:
         for token in ids[n : n + 9]:
             net.commit(state, net.window([(state, [token])])[0], 1)
             net.settle(state)
-        assert same_bytes(state, states[n + 9]) == []
+        assert differing(state, states[n + 9]) == []
 
 
 def test_parts_share_nothing_with_the_state(states) -> None:
@@ -83,7 +78,7 @@ def test_parts_share_nothing_with_the_state(states) -> None:
     first = assembled(spans, end)
     for _, tensor in first.tensors():
         tensor.zero_()
-    assert same_bytes(assembled(spans, end), states[66]) == []
+    assert differing(assembled(spans, end), states[66]) == []
 
 
 def test_each_kind_of_state_that_is_left_out_is_noticed(states) -> None:  # case K01
@@ -159,7 +154,7 @@ def test_a_state_that_is_not_settled_is_refused(states) -> None:
     with pytest.raises(SnapshotError, match=r"mtp\.pending.* of a state of 68 tokens waits"):
         checkpoint(state)
     net.settle(state)
-    assert same_bytes(assembled([cut(state, 0, 68, RATIO)], checkpoint(state)), states[68]) == []
+    assert differing(assembled([cut(state, 0, 68, RATIO)], checkpoint(state)), states[68]) == []
     state = states[66].clone()
     state.mtp.positions.truncate(60)
     with pytest.raises(SnapshotError, match=r"mtp\.positions holds 60 rows, but 65 belong to 66 tokens"):

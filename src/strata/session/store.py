@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("strata.session")
 
+BEHIND = 256 << 20
+"""Bytes the writing of files may be behind, or the memory's budget if that is more; beyond it what is cold goes."""
+
 Place = Node[Part, Part]
 """A place in the tree from which conversations go on."""
 
@@ -224,7 +227,7 @@ class Store:
 
         def spare(part: Part) -> bool:
             nonlocal total
-            if folder and part.file is None and folder.pending <= self._ram:
+            if folder and part.file is None and folder.pending <= max(self._ram, BEHIND):
                 salt, node = salts[id(part)]
                 self._save_part(salt, node.full(), part, marked=node.marked)
             before = part.bytes
