@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 MODEL = ("tests/model/test_parity.py", "-k", "one and pass")
 WINDOWS = ("tests/model/test_windows.py",)
+DELTA = ("tests/ops/test_gdn.py",)
+SELECT = ("tests/ops/test_qsa.py",)
 STEPS = ("tests/model/test_parity.py",)
 MTP = ("tests/model/test_mtp.py",)
 
@@ -59,17 +61,24 @@ MUTATIONS = (
     # gated delta network
     _m("GDN: gate activation silu", GDN, "w.norm, eps) * sigmoid(z)", "w.norm, eps) * silu(z)"),
     _m(
+        "GDN: value heads grouped, not tiled (kernel)",
+        "ops/gdn/kernel.py",
+        "h = j % key_heads",
+        "h = j // (heads // key_heads)",
+    ),
+    _m(
         "GDN: value heads grouped, not tiled (steps)",
         "ops/gdn/recurrent.py",
         "x.repeat(v.shape[-2] // x.shape[0], 1)",
         "x.repeat_interleave(v.shape[-2] // x.shape[0], 0)",
-        STEPS,
+        DELTA,
     ),
     _m(
         "GDN: value heads grouped, not tiled (chunks)",
         "ops/gdn/chunked.py",
         "x.repeat(1, tiles, 1)",
         "x.repeat_interleave(tiles, 1)",
+        DELTA,
     ),
     _m("GDN: mean instead of sum in the q/k norm", GDN, "x.square().sum(-1", "x.square().mean(-1"),
     _m(
@@ -88,10 +97,36 @@ MUTATIONS = (
         "ops/gdn/recurrent.py",
         "return state + key * delta[:, None, :]",
         "return (state + key * delta[:, None, :]) * torch.exp(g)[:, None, None]",
+        DELTA,
+    ),
+    _m(
+        "GDN: the prediction is not of the decayed state (kernel)",
+        "ops/gdn/kernel.py",
+        "total = sums[c] + (state[i, c] * decay) * k0",
+        "total = sums[c] + state[i, c] * k0",
+    ),
+    _m(
+        "GDN: second row starts from the old state (kernel)",
+        "ops/gdn/kernel.py",
+        "if t == 0 else after[j], k[t",
+        ", k[t",
         STEPS,
     ),
+    _m(
+        "GDN: last keys left out where four do not divide the width (kernel)",
+        "ops/gdn/kernel.py",
+        "for i in range(whole, width):",
+        "for i in range(width, width):",
+        DELTA,
+    ),
     _m("GDN: taps reversed", GDN, "total = total + taps[:, j] *", "total = total + taps[:, n - 1 - j] *"),
-    _m("GDN: nearest token not corrected for (chunks)", "ops/gdn/chunked.py", "* decay).tril(-1)", "* decay).tril(-2)"),
+    _m(
+        "GDN: nearest token not corrected for (chunks)",
+        "ops/gdn/chunked.py",
+        "* decay).tril(-1)",
+        "* decay).tril(-2)",
+        DELTA,
+    ),
     _m(
         "GDN: chunks at relative positions",
         "ops/gdn/chunked.py",
@@ -107,13 +142,27 @@ MUTATIONS = (
         ("tests/ops/test_gdn.py",),
     ),
     # sparse attention
-    _m("QSA: tail rows not attended", QSA + "select.py", "return allowed | tail", "return allowed"),
+    _m("QSA: tail rows not attended", QSA + "select.py", "return allowed | tail", "return allowed", SELECT),
+    _m(
+        "QSA: tail rows not attended (kernel)",
+        QSA + "kernel.py",
+        "for token in range(count * ratio, seen):",
+        "for token in range(seen, seen):",
+    ),
     _m(
         "QSA: ties to the higher block",
         QSA + "select.py",
         "torch.sort(scores.masked_fill(hidden, -1.0), dim=-1, descending=True, stable=True).indices",
         "scores.shape[1] - 1 - torch.sort(scores.masked_fill(hidden, -1.0).flip(-1), dim=-1, descending=True,"
         " stable=True).indices",
+        SELECT,
+    ),
+    _m(
+        "QSA: ties to the higher block (kernel)",
+        QSA + "kernel.py",
+        "equal = bits[b] == least\n",
+        "equal = bits[b] == least and (bits[b:count] == least).sum() <= left\n",
+        SELECT,
     ),
     _m(
         "QSA: norm before mean",
@@ -127,13 +176,22 @@ MUTATIONS = (
         "[old * ratio : complete * ratio : ratio]",
         "[old * ratio + ratio - 1 : complete * ratio : ratio]",
     ),
-    _m("QSA: negative scores count", QSA + "select.py", "torch.relu(iq @ keys.T)", "(iq @ keys.T)"),
-    _m("QSA: one block more", QSA + "select.py", "order[:, :blocks]", "order[:, : blocks + 1]"),
+    _m("QSA: negative scores count", QSA + "select.py", "torch.relu(iq @ keys.T)", "(iq @ keys.T)", SELECT),
+    _m(
+        "QSA: negative scores count (kernel)",
+        QSA + "kernel.py",
+        "max(products[b], np.float32(0))",
+        "products[b]",
+        SELECT,
+    ),
+    _m("QSA: one block more", QSA + "select.py", "order[:, :blocks]", "order[:, : blocks + 1]", SELECT),
+    _m("QSA: one block more (kernel)", QSA + "kernel.py", "left = blocks\n", "left = blocks + 1\n", SELECT),
     _m(
         "QSA: own block always chosen",
         QSA + "select.py",
         "hidden, -1.0)",
         "hidden, -1.0).scatter(1, (complete[:, None] - 1).clamp(min=0), 1e9)",
+        SELECT,
     ),
     _m(
         "QSA: indexer keys rotated before pooling",
@@ -143,7 +201,9 @@ MUTATIONS = (
     ),
     _m("QSA: gate without sigmoid", QSA + "attend.py", "o * sigmoid(gate)", "o * gate"),
     _m("QSA: gate rows before query rows", QSA + "project.py", "q, gate = linear", "gate, q = linear"),
-    _m("QSA: no scale", QSA + "attend.py", "* q.shape[-1] ** -0.5", "* 1.0"),
+    _m("QSA: no scale", QSA + "attend.py", "* q.shape[-1] ** -0.5", "* 1.0", SELECT),
+    _m("QSA: no scale (kernel)", QSA + "kernel.py", "np.float64(width) ** -0.5", "1.0"),
+    _m("QSA: neighbouring head's keys (kernel)", QSA + "kernel.py", "* stride + 4 * g * width", "* stride"),
     _m("QSA: always dense", "model/forward.py", "state.positions, sparse=True", "state.positions, sparse=False"),
     # rotary positions
     _m(
@@ -207,11 +267,11 @@ MUTATIONS = (
     _m(
         "PLE: no dilation",
         NGRAM + "mix.py",
-        "convolve(torch.cat((tail, normed)), w.conv, dilation)",
-        "convolve(torch.cat((tail, normed))[(dilation - 1) * (w.conv.shape[1] - 1) :], w.conv, 1)",
+        "convolve(torch.cat((tail, x.normed)), w.conv, dilation)",
+        "convolve(torch.cat((tail, x.normed))[(dilation - 1) * (w.conv.shape[1] - 1) :], w.conv, 1)",
     ),
-    _m("PLE: silu missing", NGRAM + "mix.py", "smooth = silu(", "smooth = ("),
-    _m("PLE: gated value not added itself", NGRAM + "mix.py", "residual + (gated + smooth)", "residual + smooth"),
+    _m("PLE: silu missing", NGRAM + "mix.py", "along = silu(", "along = ("),
+    _m("PLE: gated value not added itself", NGRAM + "mix.py", "residual + (x.gated + along)", "residual + along"),
     # state
     _m(
         "commit: convolution tail one row short",
@@ -278,16 +338,16 @@ MUTATIONS = (
     _m(
         "MTP: cells one position late",
         "model/mtp.py",
-        "[max(before - 1, 0) : state.length - 1]",
-        "[max(before - 1, 0) : state.length - 1] + 1",
+        "[cells : cells + count]",
+        "[cells : cells + count] + 1",
         MTP,
     ),
     _m("MTP: hidden row of the token itself", "model/mtp.py", "done.residual[: n - 1]))", "done.residual[1:n]))", MTP),
     _m(
         "MTP: chain fed with the trunk's row",
         "model/mtp.py",
-        "ids = [int(logits.argmax())]",
-        "ids, residual = [int(logits.argmax())], memory.residual[None]",
+        "ids, positions = [int(logits.argmax())]",
+        "residual, ids, positions = memory.residual[None], [int(logits.argmax())]",
         MTP,
     ),
     _m(

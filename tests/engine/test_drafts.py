@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from strata.engine import Drafting, Finish, Sampling, Token, generate
-from strata.engine.drafting import drafter as drafters
+from strata.engine import Drafting, Finish, Guesses, Sampling, Token, generate
 from strata.errors import RequestError
 from support.network import network, prompt
 
@@ -29,6 +28,7 @@ def run(sampling, drafting, ids, count=40, **more):
     net = network("other", drafts=True)
     state = net.new_state()
     events = list(generate(net, state, ids, sampling, max_tokens=count, drafting=drafting, **more))
+    net.settle(state)
     return events, [(name, tensor.clone()) for name, tensor in state.tensors()]
 
 
@@ -48,55 +48,50 @@ def test_text_and_state_are_those_without_drafts(sampling, drafting):
     assert same(after, state)
 
 
-class Oracle(drafters.Drafter):
+class Oracle:
     """A drafter that knows the text, and is right for a given number of its guesses in each window."""
 
-    text: list[int]
-    right: list[int]
-
-    def __init__(self, options, net, tokens):
-        super().__init__(options, net, tokens)
+    def __init__(self, text, right):
+        self.text = text
+        self.right = right
+        self.windows = []
         self._at = 0
-        self._windows = 0
 
     def guess(self, state, tokens, most):  # noqa: ARG002  # the signature of a drafter
-        self._at += len(list(tokens))
-        count = min(self._options.depth, most)
-        right = self.right[self._windows % len(self.right)]
-        self._windows += 1
-        known = self.text[self._at : self._at + count]
-        return [t if i < right else (t + 1) % 512 for i, t in enumerate(known)]
+        self._at += len(tokens)
+        right = self.right[len(self.windows) % len(self.right)]
+        known = self.text[self._at : self._at + min(7, most)]
+        return Guesses(tuple(t if i < right else (t + 1) % 512 for i, t in enumerate(known)), "oracle")
+
+    def learn(self, guesses, accepted, seconds):
+        assert seconds > 0
+        self.windows.append((guesses, accepted))
 
 
 @pytest.mark.parametrize("right", [[7], [0], [3], [1, 7, 0, 2, 5], [6, 4]], ids=str)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_any_pattern_of_right_and_wrong_guesses(monkeypatch, sampling, right):
+def test_any_pattern_of_right_and_wrong_guesses(sampling, right):
     ids = prompt("other", 70)
     plain, state = run(SAMPLINGS[sampling], None, ids)
-    monkeypatch.setattr("strata.engine.loop.Drafter", Oracle)
-    monkeypatch.setattr(Oracle, "text", [e.id for e in plain if isinstance(e, Token)], raising=False)
-    monkeypatch.setattr(Oracle, "right", right, raising=False)
-    windows = []
-    net = network("other", drafts=True)
-    run_window = type(net).window
-    monkeypatch.setattr(type(net), "window", lambda *a: windows.append(len(a[2])) or run_window(*a))
-    events, after = run(SAMPLINGS[sampling], Drafting(7), ids)
+    oracle = Oracle([e.id for e in plain if isinstance(e, Token)], right)
+    events, after = run(SAMPLINGS[sampling], None, ids, drafter=oracle)
     assert events == plain
     assert same(after, state)
+    usage = events[-1].usage
+    assert usage.windows == len(oracle.windows)
+    assert usage.drafted["oracle"] == sum(guesses for guesses, _ in oracle.windows)
+    assert usage.accepted["oracle"] == sum(accepted for _, accepted in oracle.windows)
     if right == [7]:
-        assert windows == [8, 8, 8, 8, 7], "guesses that are all right are all taken"
+        assert oracle.windows == [(7, 7)] * 4 + [(6, 6)], "guesses that are all right are all taken"
 
 
-def test_a_stop_token_inside_a_window_ends_the_text_there(monkeypatch):
+def test_a_stop_token_inside_a_window_ends_the_text_there():
     ids = prompt("other", 70)
     plain, _ = run(Sampling(), None, ids)
     text = [e.id for e in plain if isinstance(e, Token)]
     stop = next(t for i, t in enumerate(text) if i > 8 and t not in text[:i])
     expected, state = run(Sampling(), None, ids, stop_ids=[stop])
-    monkeypatch.setattr("strata.engine.loop.Drafter", Oracle)
-    monkeypatch.setattr(Oracle, "text", text, raising=False)
-    monkeypatch.setattr(Oracle, "right", [7], raising=False)
-    events, after = run(Sampling(), Drafting(7), ids, stop_ids=[stop])
+    events, after = run(Sampling(), None, ids, stop_ids=[stop], drafter=Oracle(text, [7]))
     assert events == expected
     assert events[-1].stop_id == stop
     assert same(after, state)

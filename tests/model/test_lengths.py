@@ -23,14 +23,14 @@ def test_reading_t_tokens_equals_t_minus_one_and_then_one(name):
     single, states = net.new_state(), []
     for token in ids:
         states.append(single.clone())
-        net.commit(single, net.window(single, [token]), 1)
+        net.commit(single, net.window([(single, [token])])[0], 1)
     at_once = net.new_state()
     expected = net.logits(net.read(at_once, ids))
     for T in [*range(1, 24), *range(60, 70), *range(125, 132), 199, 200]:
         state = net.new_state()
         whole = net.logits(net.read(state, ids[:T]))
         assert (whole - expected[:T]).abs().max() < LIMIT
-        step = net.window(states[T - 1], [ids[T - 1]])
+        step = net.window([(states[T - 1], [ids[T - 1]])])[0]
         assert (net.logits(step.residual)[0] - whole[-1]).abs().max() < LIMIT
         net.commit(states[T - 1], step, 1)
         for (part, a), (_, b) in zip(state.tensors(), states[T - 1].tensors(), strict=True):
@@ -49,7 +49,7 @@ def threads(count):
 def read_whole(net, ids, cuts):
     state = net.new_state()
     residual = torch.cat([net.read(state, ids[a:b]) for a, b in itertools.pairwise([0, *cuts, len(ids)])])
-    logits = net.logits(net.window(state, ids[:5]).residual)
+    logits = net.logits(net.window([(state, ids[:5])])[0].residual)
     return [residual, logits, *(t.clone() for _, t in state.tensors())]
 
 

@@ -37,7 +37,7 @@ def test_image_positions_matter_and_text_continues_after_them():
     net.read(state, ids, positions)
     after = int(positions.max()) + 1
     assert state.next_position == after < state.length
-    assert net.window(state, [7]).positions.tolist() == [[after] * 3]
+    assert net.window([(state, [7])])[0].positions.tolist() == [[after] * 3]
 
 
 def test_sequences_share_nothing():

@@ -1,10 +1,12 @@
-"""The delta rule: recurrent and chunked against the formula in float64 (model spec, sections 6.1 and 6.2)."""
+"""The delta rule: kernel, recurrent and chunked against the formula in float64 (model spec, sections 6.1 and 6.2)."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from strata.ops.gdn import chunked, recurrent
+from strata.ops.gdn import chunked, kernel, recurrent
 from strata.ops.gdn.project import convolve, unit
 
 EPS = 2.0**-23
@@ -38,16 +40,17 @@ def as_torch(arrays):
     return [torch.from_numpy(x) for x in arrays]
 
 
-@pytest.mark.parametrize(("nk", "nv", "d"), [(2, 6, 32), (3, 6, 16), (1, 1, 8)], ids=str)
+@pytest.mark.parametrize(("nk", "nv", "d"), [(2, 6, 32), (3, 6, 16), (1, 1, 8), (1, 2, 6)], ids=str)
 @pytest.mark.parametrize("T", [1, 5, 64, 65, 150], ids="T{}".format)
-def test_both_forms_equal_the_formula(T, nk, nv, d):
+def test_every_form_equals_the_formula(T, nk, nv, d):
     x = inputs(T, nk, nv, d)
     out, state = formula(*x)
     # A state entry is a sum of at most T products of numbers of size 1; each step adds a few roundings.
     limit = 8 * EPS * T**0.5 * max(1.0, np.abs(state).max())
-    o, s = recurrent.recurrent(*as_torch(x))
-    assert np.abs(o.numpy() - out).max() < limit
-    assert np.abs(s.numpy() - state).max() < limit
+    for form in (recurrent.recurrent, kernel.steps):
+        o, s = form(*as_torch(x))
+        assert np.abs(o.numpy() - out).max() < limit
+        assert np.abs(s.numpy() - state).max() < limit
     for start in (0, 10, 63):
         o, s = chunked.chunked(*as_torch(x), start)
         assert np.abs(o.numpy() - out).max() < 4 * limit
@@ -56,8 +59,25 @@ def test_both_forms_equal_the_formula(T, nk, nv, d):
 
 def test_advance_leaves_the_bytes_of_the_recurrence():
     q, k, v, beta, g, state = as_torch(inputs(9, 2, 6, 16))
-    _, expected = recurrent.recurrent(q, k, v, beta, g, state)
-    assert torch.equal(recurrent.advance(k, v, beta, g, state), expected)
+    before = state.clone()
+    for form, advance in ((recurrent.recurrent, recurrent.advance), (kernel.steps, kernel.advance)):
+        _, expected = form(q, k, v, beta, g, state)
+        assert torch.equal(advance(k, v, beta, g, state), expected)
+    assert torch.equal(state, before), "the old state stays"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 9))
+def test_rows_have_the_same_bytes_however_they_are_cut(sizes, seed):
+    x = as_torch(inputs(sum(sizes), 2, 6, 16, seed))
+    o, s = kernel.steps(*x)
+    parts, state, first = [], x[5], 0
+    for size in sizes:
+        part, state = kernel.steps(*(y[first : first + size] for y in x[:5]), state)
+        parts.append(part)
+        first += size
+    assert torch.equal(torch.cat(parts), o)
+    assert torch.equal(state, s)
 
 
 def test_chunks_lie_at_absolute_positions():
@@ -72,7 +92,7 @@ def test_chunks_lie_at_absolute_positions():
     assert torch.equal(at, s)
 
 
-@pytest.mark.parametrize("form", ["recurrent", "chunked"])
+@pytest.mark.parametrize("form", ["kernel", "recurrent", "chunked"])
 def test_extreme_decays(form):
     """Case P01: heads that forget everything, almost everything, and nothing, side by side."""
     x = inputs(64, 1, 4, 16)
@@ -82,7 +102,7 @@ def test_extreme_decays(form):
     x[4][:, 3] = -0.01
     x[4][20, 3] = -1e4  # one token that forgets all among tokens that forget little
     out, state = formula(*x)
-    run = recurrent.recurrent if form == "recurrent" else lambda *a: chunked.chunked(*a, 0)
+    run = {"kernel": kernel.steps, "recurrent": recurrent.recurrent, "chunked": lambda *a: chunked.chunked(*a, 0)}[form]
     o, s = run(*as_torch(x))
     assert np.isfinite(o.numpy()).all()
     assert np.abs(o.numpy() - out).max() < 32 * EPS * 8

@@ -141,7 +141,7 @@ def test_pebble_answers(directory, text, asked, thinking, answer):
     written = []
     while (token := int(logits[0].argmax())) not in tokenizer.eos_ids and len(written) < 120:
         written.append(token)
-        done = network.window(state, [token])
+        done = network.window([(state, [token])])[0]
         network.commit(state, done, 1)
         logits = network.logits(done.residual)
     assert tokenizer.decode(written, special=True) == answer

@@ -64,7 +64,7 @@ def windows(name: str, rows: int) -> float:
     state = net.new_state()
     parts = [net.logits(net.read(state, ids[:90]))]
     for first in range(90, LENGTH, rows):
-        window = net.window(state, ids[first : first + rows])
+        window = net.window([(state, ids[first : first + rows])])[0]
         net.commit(state, window, len(window.ids))
         parts.append(net.logits(window.residual))
     return difference(torch.cat(parts), oracle_logits(name, LENGTH))

@@ -29,10 +29,12 @@ class Scripted:
         state.length += len(ids)
         return torch.zeros(len(ids), 1)
 
-    def window(self, state: SimpleNamespace, ids: list[int]) -> SimpleNamespace:
-        """The place in the script after `ids`, as if it were a residual."""
-        place = state.length + len(ids) - len(self.prompt)
-        return SimpleNamespace(residual=torch.full((len(ids), 1), float(place)))
+    def window(self, batch: list[tuple[SimpleNamespace, list[int]]]) -> list[SimpleNamespace]:
+        """The place in the script after the ids of each, as if it were a residual."""
+        return [
+            SimpleNamespace(residual=torch.full((len(ids), 1), float(state.length + len(ids) - len(self.prompt))))
+            for state, ids in batch
+        ]
 
     def commit(self, state: SimpleNamespace, _done: SimpleNamespace, n: int) -> None:
         """Count."""

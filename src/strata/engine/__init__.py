@@ -6,20 +6,39 @@ Importing this room does not import torch; only running a network does.
 from strata.engine.choice import NotFiniteError, NothingAllowedError, Token, choose
 from strata.engine.chooser import Chooser
 from strata.engine.constraint import Constraint
-from strata.engine.drafting.drafter import Drafting
-from strata.engine.loop import Finish, FinishReason, generate
+from strata.engine.drafting.drafter import Drafter, Guesses
+from strata.engine.drafting.options import Drafting
+from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
+from strata.engine.generation import Generation
+from strata.engine.loop import generate
+from strata.engine.request import Request
 from strata.engine.sampling import Sampling
+from strata.engine.scoring import Scored, score
+from strata.engine.trace import Trace, WindowRecord
+from strata.engine.window import step
 
 __all__ = [
     "Chooser",
     "Constraint",
+    "Drafter",
     "Drafting",
+    "Event",
     "Finish",
     "FinishReason",
+    "Generation",
+    "GenerationError",
+    "Guesses",
     "NotFiniteError",
     "NothingAllowedError",
+    "Request",
     "Sampling",
+    "Scored",
     "Token",
+    "Trace",
+    "Usage",
+    "WindowRecord",
     "choose",
     "generate",
+    "score",
+    "step",
 ]

@@ -1,7 +1,9 @@
 """The draft head (model spec, section 13).
 
-Cell i combines token i's residual with token i+1, sits at token i's position and predicts token i+2. The trunk's
-commit fills the cells of known tokens; drafting writes cells behind them, which the next commit overwrites.
+Cell i combines token i's residual with token i+1, sits at token i's position and predicts token i+2. The trunk's commit
+leaves the inputs of the cells it completes (`follow`). They are computed together with the first step of the next
+draft, which costs hardly more than that step alone, or by `feed`. Drafting writes cells behind them, which are
+overwritten later.
 """
 
 from dataclasses import dataclass
@@ -11,9 +13,12 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig
-from strata.model.forward import Pass, attention, feed_forward, head
+from strata.model.forward import Pass, attend, feed_forward, head
 from strata.model.ops import Ops
 from strata.model.state import MtpState, State
+
+PENDING = 64
+"""Most cells that wait; 40 KB each in the real model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +62,34 @@ def run(
     m, inject = ops.hc_read(residual, w.layer.attn_hc)
     assert isinstance(w.layer.mixer, weights.Qsa)
     assert inject is not None
-    out = attention(ops, c, w.layer.mixer, m, ops.angles(positions), memory.kv, memory.positions, sparse=options.sparse)
+    x = ops.qsa_project(m, ops.angles(positions), w.layer.mixer)
+    o = attend(ops, c, w.layer.mixer, x, memory.kv, memory.positions, sparse=options.sparse)
+    out = ops.qsa_output(o, x.gate, w.layer.mixer)
     return feed_forward(ops, w.layer, ops.hc_write(residual, out, inject))
 
 
-def follow(ops: Ops, c: ModelConfig, w: weights.Mtp, state: State, done: Pass, n: int, options: MtpOptions) -> None:
-    """Fill and commit the cells that the n tokens just committed to `state` complete."""
+def follow(state: State, done: Pass, n: int) -> None:
+    """Note the inputs of the cells that the n tokens just committed to `state` complete."""
     memory = state.mtp
     assert memory is not None
     if n == 0:
         return
-    before = state.length - n
     residual = torch.cat((memory.residual[None], done.residual[: n - 1]))
-    positions = state.positions.upto(state.length)[max(before - 1, 0) : state.length - 1]
-    first = 0 if before else 1  # the very first token completes no cell
-    ids = list(done.ids[first:n])
-    if ids:
-        run(ops, c, w, memory, ids, residual[first:], positions, options)
-        memory.positions.commit(len(ids))
-        memory.kv.commit(len(ids), c.qsa.ratio)
+    first = 0 if state.length > n else 1  # the very first token completes no cell
+    memory.pending.write(residual[first:])
+    memory.pending.commit(n - first)
+    memory.pending_ids += done.ids[first:n]
     memory.residual = done.residual[n - 1].clone()
+
+
+def feed(ops: Ops, c: ModelConfig, w: weights.Mtp, state: State, options: MtpOptions) -> None:
+    """Compute and commit the cells that wait."""
+    memory = state.mtp
+    assert memory is not None
+    count, cells = len(memory.pending_ids), memory.positions.length
+    positions = state.positions.upto(state.length)[cells : cells + count]
+    run(ops, c, w, memory, list(memory.pending_ids), memory.pending.upto(count), positions, options)
+    _settled(memory, c)
 
 
 def draft(
@@ -92,24 +105,34 @@ def draft(
     """Logits [V] of up to `depth` chained draft steps after `token`, the token that follows the committed ones.
 
     Greedy: each step feeds the next with its most probable token. The chain ends before a step whose token is less
-    probable than `floor`. Nothing is committed.
+    probable than `floor`. Nothing is committed but the cells that waited.
     """
     memory = state.mtp
     assert memory is not None
-    cells = memory.positions.length
-    last = state.positions.upto(state.length)[-1:]
-    residual, steps = memory.residual[None], []
-    ids = [token]
+    cells = state.length - 1
+    positions = state.positions.upto(state.length)[memory.positions.length :]
+    residual = torch.cat((memory.pending.upto(len(memory.pending_ids)), memory.residual[None]))
+    ids, steps = [*memory.pending_ids, token], []
     for step in range(depth):
-        position = last if step == 0 else torch.full((1, 3), state.next_position + step - 1)
-        residual = run(ops, c, w, memory, ids, residual, position, options)
-        memory.positions.commit(1)
-        memory.kv.commit(1, c.qsa.ratio)
+        residual = run(ops, c, w, memory, ids, residual, positions, options)[-1:]
+        if step == 0:
+            _settled(memory, c)
         logits = head(ops, w.mixer, w.head, residual)[0]
         if floor > 0 and float(logits.softmax(-1).max()) < floor:
             break
         steps.append(logits)
-        ids = [int(logits.argmax())]
+        memory.positions.commit(1)
+        memory.kv.commit(1, c.qsa.ratio)
+        ids, positions = [int(logits.argmax())], torch.full((1, 3), state.next_position + step)
     memory.positions.truncate(cells)
     memory.kv.truncate(cells, c.qsa.ratio)
     return steps
+
+
+def _settled(memory: MtpState, c: ModelConfig) -> None:
+    """Count the cells just computed that waited; rows behind them stay uncounted."""
+    count = len(memory.pending_ids)
+    memory.positions.commit(count)
+    memory.kv.commit(count, c.qsa.ratio)
+    memory.pending.truncate(0)
+    memory.pending_ids = ()

@@ -1,5 +1,6 @@
 """One model ready to run: its dimensions, weights and the operations of a device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -26,7 +27,7 @@ class Network:
         config: dimensions.
         weights: weights.
         ops: operations of the device.
-        drafts: feed the draft head while committing, so that `draft` can be called.
+        drafts: keep what the draft head needs while committing, so that `draft` can be called.
         mtp: variants of the draft head.
     """
 
@@ -60,25 +61,38 @@ class Network:
         residuals, first = [], 0
         while first < len(ids):
             last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
-            piece = slice(first, last)
-            done = forward.run(self.ops, self.config, self.weights, state, ids[piece], positions[piece], window=False)
+            piece = forward.segments([(state, ids[first:last], positions[first:last])])
+            done = forward.run(self.ops, self.config, self.weights, piece, window=False)[0]
             self._commit(state, done, last - first)
+            self.settle(state)
             residuals.append(done.residual)
             first = last
         return torch.cat(residuals)
 
-    def window(self, state: State, ids: list[int]) -> Pass:
-        """Compute 1-8 text tokens behind `state` without committing any.
+    def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
+        """Compute text tokens behind their states without committing any.
 
-        Row i gets the bytes it would get alone after the rows before it.
+        Args:
+            batch: conversations with the ids to compute behind each: 1-8 rows in all.
+
+        Returns:
+            What each conversation's rows computed. Row i gets the bytes it would get alone after the rows before it.
+
+        Raises:
+            RequestError: too many rows, none, an id outside the vocabulary, or one state twice.
         """
-        if len(ids) > WINDOW_ROWS:
-            raise RequestError(f"a window has at most {WINDOW_ROWS} rows, not {len(ids)}")
-        positions = self._check(state, ids, None)
-        return forward.run(self.ops, self.config, self.weights, state, ids, positions, window=True)
+        count = sum(len(ids) for _, ids in batch)
+        if count > WINDOW_ROWS:
+            raise RequestError(f"a window has at most {WINDOW_ROWS} rows, not {count}")
+        if not batch:
+            raise RequestError("a window needs at least one conversation")
+        if len({id(state) for state, _ in batch}) < len(batch):
+            raise RequestError("a conversation may be in a window once only; its rows go together")
+        laid = forward.segments([(state, ids, self._check(state, ids, None)) for state, ids in batch])
+        return forward.run(self.ops, self.config, self.weights, laid, window=True)
 
     def commit(self, state: State, done: Pass, n: int) -> None:
-        """Accept the first n rows of the window computed last."""
+        """Accept the first n rows of what `state` computed in the last window."""
         if not 0 <= n <= len(done.ids):
             raise RequestError(f"cannot commit {n} of {len(done.ids)} rows")
         self._commit(state, done, n)
@@ -86,6 +100,12 @@ class Network:
     def logits(self, residual: Tensor) -> Tensor:
         """Predictions float32 [T, V] of residual rows [T, S*H]."""
         return forward.head(self.ops, self.weights.mixer, self.weights.head, residual)
+
+    def settle(self, state: State) -> None:
+        """Feed the draft head what commits have left for it, so that the state can be kept or compared."""
+        if state.mtp is not None and len(state.mtp.pending_ids):
+            assert self.weights.mtp is not None
+            mtp.feed(self.ops, self.config, self.weights.mtp, state, self.mtp)
 
     def draft(self, state: State, token: int, depth: int, floor: float = 0.0) -> list[Tensor]:
         """Logits [V] of up to `depth` chained draft steps, given the token that follows the committed ones.
@@ -101,10 +121,11 @@ class Network:
     def _commit(self, state: State, done: Pass, n: int) -> None:
         forward.commit(self.ops, self.config, state, done, n)
         if state.mtp is not None:
-            assert self.weights.mtp is not None
-            mtp.follow(self.ops, self.config, self.weights.mtp, state, done, n, self.mtp)
+            mtp.follow(state, done, n)
+            if len(state.mtp.pending_ids) > mtp.PENDING:
+                self.settle(state)
 
-    def _check(self, state: State, ids: list[int], positions: Tensor | None) -> Tensor:
+    def _check(self, state: State, ids: Sequence[int], positions: Tensor | None) -> Tensor:
         if not ids:
             raise RequestError("no tokens to read")
         bad = [i for i in ids if not 0 <= i < self.config.V]

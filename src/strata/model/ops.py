@@ -1,17 +1,21 @@
-"""What the forward pass asks of a device: about twenty calls, each one fused kernel where there is a GPU.
+"""What the forward pass asks of a device: some twenty calls, each one fused kernel where there is a GPU.
 
 `strata.ops.bind` returns an implementation. The plain torch one has its formulas in `ops/<operation>/`.
 Shapes: T rows, other letters as in docs/dimensions.md. Everything is float32.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.model import weights
 
 WINDOW_ROWS = 8
-"""Most rows of a window. Every operation but `gdn_chunk` gives a row the bytes it has alone, in passes of any size."""
+"""Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device whose
+`gdn_chunk` is not its `gdn_step` rounds prompts differently (docs/numerics.md)."""
 
 
 class Angles(NamedTuple):
@@ -25,6 +29,19 @@ class Angles(NamedTuple):
         return Angles(self.cos[rows], self.sin[rows])
 
 
+class GdnProjected(NamedTuple):
+    """A recurrent layer's matrices applied to rows: what needs no memory of the rows before."""
+
+    u: Tensor  # [T, channels], before the convolution
+    beta: Tensor  # [T, nv], in (0, 1)
+    g: Tensor  # [T, nv], log of the decay, never positive
+    z: Tensor  # [T, nv, d], output gate
+
+    def part(self, rows: slice) -> "GdnProjected":
+        """Those of some rows."""
+        return GdnProjected(*(x[rows] for x in self))
+
+
 class GdnInputs(NamedTuple):
     """What the delta rule takes, and what the state keeps of it."""
 
@@ -34,7 +51,6 @@ class GdnInputs(NamedTuple):
     v: Tensor  # [T, nv, d]
     beta: Tensor  # [T, nv], in (0, 1)
     g: Tensor  # [T, nv], log of the decay, never positive
-    z: Tensor  # [T, nv, d], output gate
 
     def first(self, n: int) -> "GdnInputs":
         """The inputs of the first n rows."""
@@ -51,6 +67,21 @@ class QsaInputs(NamedTuple):
     iq: Tensor  # [T, ih, id], normalised and rotated
     ik: Tensor  # [T, id], raw: blocks are pooled before norm and rotation
 
+    def part(self, rows: slice) -> "QsaInputs":
+        """Those of some rows."""
+        return QsaInputs(*(x[rows] for x in self))
+
+
+class NgramGated(NamedTuple):
+    """An n-gram embedding between its gate and its convolution."""
+
+    gated: Tensor  # [T, S*H]
+    normed: Tensor  # [T, S*H]; its last rows are the next tail
+
+    def part(self, rows: slice) -> "NgramGated":
+        """Those of some rows."""
+        return NgramGated(*(x[rows] for x in self))
+
 
 class Route(NamedTuple):
     """Experts of each row in the router's order: descending weight, equal weights by lower index."""
@@ -60,7 +91,12 @@ class Route(NamedTuple):
 
 
 class Ops(Protocol):
-    """The operations of one device, for one model's dimensions."""
+    """The operations of one device, for one model's dimensions.
+
+    The T rows of a call may belong to several conversations, except where it takes something of one conversation's
+    state: `gdn_convolve`, `gdn_step`, `gdn_chunk`, `gdn_advance`, `qsa_block_keys`, `qsa_attend`, `ngram_numbers` and
+    `ngram_smooth`.
+    """
 
     def linear(self, x: Tensor, w: Tensor) -> Tensor:
         """`x @ w.T`: [T, K] and [N, K] to [T, N]."""
@@ -82,8 +118,12 @@ class Ops(Protocol):
         """Rotary angles of int64 positions [T, 3]."""
         ...
 
-    def gdn_project(self, m: Tensor, tail: Tensor, w: weights.Gdn) -> GdnInputs:
-        """Projections, short convolution, normalisation."""
+    def gdn_project(self, m: Tensor, w: weights.Gdn) -> GdnProjected:
+        """Projections of [T, H]."""
+        ...
+
+    def gdn_convolve(self, x: GdnProjected, tail: Tensor, w: weights.Gdn) -> GdnInputs:
+        """Short convolution behind `tail` [taps-1, channels], and normalisation."""
         ...
 
     def gdn_step(self, x: GdnInputs, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,10 +173,22 @@ class Ops(Protocol):
         """The expert every row visits: [T, H]."""
         ...
 
-    def ngram_rows(self, history: tuple[int, ...], ids: list[int], w: weights.Ple) -> Tensor:
-        """Hash ids and read their table rows: [T, rows_per_token*width]."""
+    def ngram_numbers(self, history: tuple[int, ...], ids: Sequence[int]) -> NDArray[np.int64]:
+        """Hash T ids behind a history: numbers of table rows, [T, rows_per_token]."""
         ...
 
-    def ngram_mix(self, residual: Tensor, e: Tensor, tail: Tensor, w: weights.Ple) -> tuple[Tensor, Tensor]:
-        """Add the n-gram embedding; also return the T rows the next tail is made of."""
+    def ngram_rows(self, numbers: NDArray[np.int64], w: weights.Ple) -> Tensor:
+        """Read table rows: [T, rows_per_token*width].
+
+        Raises:
+            StrataError: a number is outside the table.
+        """
+        ...
+
+    def ngram_gate(self, residual: Tensor, e: Tensor, w: weights.Ple) -> NgramGated:
+        """Project the embeddings and gate them by the streams."""
+        ...
+
+    def ngram_smooth(self, residual: Tensor, x: NgramGated, tail: Tensor, w: weights.Ple) -> Tensor:
+        """Add the embeddings, smoothed along the sequence behind `tail` [(taps-1)*n, S*H], to the streams."""
         ...

@@ -34,6 +34,9 @@ Count = Callable[[int], int]
 
 COUNTERS = "counters"
 
+UNSETTLED = frozenset({"mtp.pending", "mtp.pending_ids"})
+"""What only a state that is not settled holds."""
+
 
 class SnapshotError(StrataError):
     """Parts of a state do not belong together, or are not the parts of such a model's state (case K05)."""
@@ -114,6 +117,11 @@ def checkpoint(state: State) -> Checkpoint:
     """
     tables = {name for name, _ in _tables(state)}
     tensors = {name: value.clone() for name, value in state.tensors() if name not in tables}
+    waiting = sorted(name for name in UNSETTLED & tensors.keys() if tensors.pop(name).numel())
+    if waiting:
+        raise SnapshotError(
+            f"{', '.join(waiting)} of a state of {state.length} tokens waits; only settled states are kept"
+        )
     expected = {COUNTERS, *(name for name, _, _ in _single(state))}
     if tensors.keys() != expected:
         raise SnapshotError(f"no part of a snapshot keeps {', '.join(sorted(tensors.keys() ^ expected))}")

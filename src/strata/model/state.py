@@ -52,16 +52,21 @@ class QsaState:
 class MtpState:
     """What the draft head remembers: cell i combines token i's residual with token i+1.
 
-    After a commit every cell but the last token's is there; that one waits for the token that follows.
+    Commits leave the inputs of the cells they complete in `pending`; the head is fed when it is asked for drafts, when
+    the state is settled, and when many are waiting. The last token's cell waits for the token that follows.
     """
 
     residual: Tensor  # [S*H], of the last committed token; zeros before the first
     positions: Rows  # [3] a cell, int64
     kv: QsaState
+    pending: Rows  # [S*H] a cell not computed yet
+    pending_ids: tuple[int, ...] = ()  # the token after each
 
     def clone(self) -> "MtpState":
         """An independent copy."""
-        return MtpState(self.residual.clone(), self.positions.clone(), self.kv.clone())
+        return MtpState(
+            self.residual.clone(), self.positions.clone(), self.kv.clone(), self.pending.clone(), self.pending_ids
+        )
 
 
 @dataclass(slots=True)
@@ -91,7 +96,7 @@ class State:
             history=(ple.eos,) * (ple.n - 1) if ple else (),
             layers=tuple(_gdn(c) if mixer is Mixer.GDN else _qsa(c) for mixer in c.mixers),
             ngram_tail=torch.zeros((ple.conv - 1) * ple.n if ple else 0, c.S * c.H),
-            mtp=MtpState(torch.zeros(c.S * c.H), Rows((3,), torch.int64), _qsa(c)) if drafts else None,
+            mtp=_mtp(c) if drafts else None,
         )
 
     def clone(self) -> "State":
@@ -107,7 +112,7 @@ class State:
         )
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every committed number by name, for comparing and saving."""
+        """Every committed number by name, for comparing; settle the state first if it has a draft head."""
         yield "counters", torch.tensor([self.length, self.next_position, *self.history])
         yield "positions", self.positions.upto(self.positions.length)
         yield "ngram_tail", self.ngram_tail
@@ -115,6 +120,8 @@ class State:
         if self.mtp:
             yield "mtp.residual", self.mtp.residual
             yield "mtp.positions", self.mtp.positions.upto(self.mtp.positions.length)
+            yield "mtp.pending", self.mtp.pending.upto(self.mtp.pending.length)
+            yield "mtp.pending_ids", torch.tensor(self.mtp.pending_ids, dtype=torch.int64)
             named.append(("mtp", self.mtp.kv))
         for name, layer in named:
             if isinstance(layer, GdnState):
@@ -134,3 +141,8 @@ def _gdn(c: ModelConfig) -> GdnState:
 def _qsa(c: ModelConfig) -> QsaState:
     q = c.qsa
     return QsaState(Rows((q.nkv, q.hd)), Rows((q.nkv, q.hd)), Rows((q.id,)), Rows((q.id,)))
+
+
+def _mtp(c: ModelConfig) -> MtpState:
+    width = c.S * c.H
+    return MtpState(torch.zeros(width), Rows((3,), torch.int64), _qsa(c), Rows((width,)))

@@ -26,10 +26,15 @@ class Tree(Generic[R, C]):
 
     def __iter__(self) -> Iterator[Node[R, C]]:
         """All nodes with rows, parents before children."""
-        for root in self._roots.values():
+        for _, node in self.salted():
+            yield node
+
+    def salted(self) -> Iterator[tuple[str, Node[R, C]]]:
+        """All nodes with rows and their salts, parents before children."""
+        for salt, root in self._roots.items():
             for node in root.below():
                 if node.rows is not None:
-                    yield node
+                    yield salt, node
 
     @property
     def bytes(self) -> int:
@@ -64,12 +69,21 @@ class Tree(Generic[R, C]):
                     stack.append(child)
         return best
 
+    def at(self, salt: str, symbols: Sequence[int]) -> Node[R, C] | None:
+        """The node that ends behind exactly these symbols."""
+        node = self._roots.get(salt)
+        while node and node.end < len(symbols):
+            child = node.children.get(symbols[node.end])
+            follows = child and child.symbols == tuple(symbols[child.start : child.end])
+            node = child if follows else None
+        return node
+
     def insert(
         self,
         salt: str,
         symbols: Sequence[int],
         rows: Callable[[int, int], R],
-        checkpoint: C,
+        checkpoint: C | None,
         *,
         marked: bool = False,
     ) -> Node[R, C]:
@@ -79,7 +93,7 @@ class Tree(Generic[R, C]):
             salt: part of the key.
             symbols: one a token, at least one.
             rows: called with (start, end) for the rows of tokens that no edge has yet, at most once.
-            checkpoint: of the boundary behind the last symbol.
+            checkpoint: of the boundary behind the last symbol; None keeps rows alone, until `tidy`.
             marked: a boundary worth keeping when checkpoints are thinned out.
         """
         if not symbols:
@@ -135,6 +149,16 @@ class Tree(Generic[R, C]):
         for lost in node.below():
             lost.rows = lost.checkpoint = None
         return gone + (self._prune(before) if before else [])
+
+    def tidy(self) -> list[R | C]:
+        """Give up rows that lead to no checkpoint, and see anew what is shared; for a tree filled from rows alone."""
+        gone: list[R | C] = []
+        for leaf in [node for node in self if not node.children]:
+            gone += self._prune(leaf)
+        for node in self:
+            if len(node.children) > 1:
+                self._parted(node)
+        return gone
 
     def thin(self, node: Node[R, C], forced: Collection[int], step: int) -> list[R | C]:
         """Give up checkpoints on the way to `node` that lie closer together than they need to."""

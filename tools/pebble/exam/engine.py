@@ -90,7 +90,7 @@ def write(candidate: Candidate, prompt: list[int], most: int, depth: int = 0) ->
             drafts.append([int(step.argmax()) for step in network.draft(state, token, depth)])
         if token in candidate.tokenizer.eos_ids:
             break
-        done = network.window(state, [token])
+        done = network.window([(state, [token])])[0]
         network.commit(state, done, 1)
         logits = network.logits(done.residual)
     return Written(ids, drafts)

@@ -1,61 +1,28 @@
-"""Where guesses come from: the text seen so far, and the model's own draft head."""
+"""Where guesses come from: the grammar, the text seen so far, and the model's own draft head."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from strata.engine.drafting.lookup import Lookup
 from strata.engine.drafting.measured import Measured
-from strata.errors import RequestError
+from strata.engine.drafting.options import Drafting
 
 if TYPE_CHECKING:
     from strata.model import Network, State
 
-DEEPEST = 7
-"""A window has eight rows, and the first is no guess."""
+
+class Guesses(NamedTuple):
+    """Tokens that may come next, and who says so."""
+
+    ids: tuple[int, ...] = ()
+    source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """What may be guessed. None of it changes the text.
+class Drafter(Protocol):
+    """Guesses for one conversation. Whatever it says, the text is the same; a bad one only costs time."""
 
-    Attributes:
-        depth: most tokens guessed for a window, 0 to 7; 0 guesses nothing.
-        measured: guess as many of them as measured time and acceptance say will pay, else always as many.
-        lookup: guess what followed the last time the same tokens were seen; tried first.
-        head: guess with the model's draft head, which the network must feed (`Network.drafts`).
-        floor: the head's chain ends before a token it finds less probable than this.
-
-    Raises:
-        RequestError: a value is out of range.
-    """
-
-    depth: int = 0
-    measured: bool = False
-    lookup: bool = True
-    head: bool = False
-    floor: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or not 0 <= self.depth <= DEEPEST:
-            raise RequestError(f"drafts must be an integer from 0 to {DEEPEST}, not {self.depth!r}")
-        if not isinstance(self.floor, float | int) or not 0 <= self.floor <= 1:
-            raise RequestError(f"the confidence floor of drafts must be from 0 to 1, not {self.floor!r}")
-
-
-class Drafter:
-    """Guesses for one conversation."""
-
-    def __init__(self, options: Drafting, network: "Network", tokens: Iterable[int]) -> None:
-        """Start with the tokens read so far."""
-        self._options = options
-        self._network = network
-        self._lookup = Lookup(tokens) if options.depth and options.lookup else None
-        self._measured = Measured(options.depth) if options.depth and options.measured else None
-
-    def guess(self, state: "State", tokens: Iterable[int], most: int) -> list[int]:
+    def guess(self, state: "State", tokens: Sequence[int], most: int) -> Guesses:
         """What may follow.
 
         Args:
@@ -63,24 +30,57 @@ class Drafter:
             tokens: new since the last call, the newest last.
             most: guesses there is room for.
         """
-        tokens = list(tokens)
-        if self._lookup:
-            self._lookup.extend(tokens)
-        count = min(self._options.depth, most)
-        if self._measured:
-            count = self._measured.depth(count)
-        if count < 1:
-            return []
-        found = self._lookup.guess(count) if self._lookup else []
-        if not found and self._options.head:
-            began = time.perf_counter()
-            steps = self._network.draft(state, tokens[-1], count, self._options.floor)
-            found = [int(logits.argmax()) for logits in steps]
-            if self._measured:
-                self._measured.drafted(max(1, len(found)), time.perf_counter() - began)
-        return found
+        ...
 
     def learn(self, guesses: int, accepted: int, seconds: float) -> None:
         """What became of the last guesses: so many of them were right, and the window took this long."""
+        ...
+
+
+class Guesser:
+    """The drafter of the product: what the grammar forces, else a lookup, else the draft head."""
+
+    def __init__(
+        self,
+        options: Drafting,
+        network: "Network",
+        tokens: Iterable[int],
+        forced: Callable[[], list[int]] = list,
+    ) -> None:
+        """Start with the tokens read so far; `forced` asks the grammar."""
+        self._options = options
+        self._network = network
+        self._forced = forced
+        self._lookup = Lookup(tokens) if options.depth and options.lookup else None
+        self._measured = (
+            Measured(options.depth, None if options.head else 0.0) if options.depth and options.measured else None
+        )
+
+    def guess(self, state: "State", tokens: Sequence[int], most: int) -> Guesses:
+        """See `Drafter.guess`."""
+        if self._lookup:
+            self._lookup.extend(tokens)
+        count = min(self._options.depth, most)
+        if count < 1:
+            return Guesses()
+        if forced := self._forced()[:count]:
+            return Guesses(tuple(forced), "grammar")
+        if self._measured:
+            count = self._measured.depth(count)
+        if count < 1:
+            return Guesses()
+        if found := self._lookup.guess(count) if self._lookup else []:
+            return Guesses(tuple(found), "lookup")
+        if not self._options.head:
+            return Guesses()
+        began = time.perf_counter()
+        steps = self._network.draft(state, tokens[-1], count, self._options.floor)
+        found = [int(logits.argmax()) for logits in steps]
+        if self._measured:
+            self._measured.drafted(max(1, len(found)), time.perf_counter() - began)
+        return Guesses(tuple(found), "head")
+
+    def learn(self, guesses: int, accepted: int, seconds: float) -> None:
+        """See `Drafter.learn`."""
         if self._measured:
             self._measured.verified(guesses, accepted, seconds)

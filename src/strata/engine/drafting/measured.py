@@ -15,11 +15,11 @@ HOPE = 0.1
 class Measured:
     """Chooses depths and learns from them. Times are in seconds; which depth is chosen never changes the text."""
 
-    def __init__(self, most: int) -> None:
-        """Consider depths up to `most`."""
+    def __init__(self, most: int, draft: float | None = None) -> None:
+        """Consider depths up to `most`; `draft` is the time of one guess, None if that has to be measured."""
         self._acceptance = Acceptance.hopeful(most)
         self._windows: dict[int, float] = {}  # by rows
-        self._draft: float | None = None  # one step
+        self._draft = draft
         self._idle = 0
 
     def depth(self, most: int) -> int:

@@ -55,7 +55,7 @@ def _as_floats(emit: Emit, values: ir.Value) -> ir.Value:
 
 
 @intrinsic(prefer_literal=True)
-def _rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, x: Any, width: Any, out: Any) -> Any:
+def float_rows(_context: Any, name: Any, count: Any, weights: Any, stride: Any, x: Any, width: Any, out: Any) -> Any:
     """``count`` rows of weights, ``stride`` bytes apart, times one row of activations; writes ``count`` floats."""
     _, type_name = name.literal_value.split("/")
     element, size, together = FLOAT if type_name == "F32" else I16, _SIZES[type_name], count.literal_value
@@ -106,11 +106,11 @@ def float_kernel(type_name: str) -> Any:
         for n in range(first, whole, together):
             for t in range(len(x)):
                 at, activations, results = base + n * row_bytes, start + 4 * t * width, to + 4 * (t * len(raw) + n)
-                _rows(name, together, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
+                float_rows(name, together, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
         for n in range(whole, last):
             for t in range(len(x)):
                 at, activations, results = base + n * row_bytes, start + 4 * t * width, to + 4 * (t * len(raw) + n)
-                _rows(name, 1, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
+                float_rows(name, 1, at, row_bytes, activations, width, results)  # type: ignore[call-arg]
 
     matrix = "Array(uint8, 2, 'C', readonly=True)"
     return compiled(run, f"void({matrix}, float32[:,::1], float32[:,::1], intp, intp)")

@@ -32,7 +32,8 @@ def _power(_context: Any, exponent: Any) -> Any:
 
 
 @njit
-def _exp(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled: float32 -> float32
+def exponential(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # compiled: float32 -> float32
+    """The exponential of docs/numerics.md, of IEEE operations alone; never for NaN, which the clamp may swallow."""
     x = min(max(x, _LOW), _HIGH)
     n = (x * _LOG2_E + _MAGIC) - _MAGIC
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -44,7 +45,7 @@ def _swiglu(gate, up, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     for t in range(gate.shape[0]):
         for i in range(gate.shape[1]):
             g = gate[t, i]
-            out[t, i] = (g / (_ONE + _exp(-g))) * up[t, i]
+            out[t, i] = (g / (_ONE + exponential(-g))) * up[t, i]
 
 
 def _combine(rows, weights, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled

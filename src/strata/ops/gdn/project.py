@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from strata.model import config, weights
-from strata.model.ops import GdnInputs
-from strata.ops.elementwise.reference import sigmoid, silu, softplus
+from strata.model.ops import GdnInputs, GdnProjected
+from strata.ops.elementwise.fixed import sigmoid, silu, softplus
 from strata.ops.linear.fixed import linear
 from strata.ops.norm.reference import rms
 
@@ -13,26 +13,34 @@ NORM_EPS = 1e-6
 """Inside the root of the q/k normalisation; a constant of the architecture, not the config's eps."""
 
 
-def project(m: Tensor, tail: Tensor, w: weights.Gdn, c: config.Gdn) -> GdnInputs:
-    """Project, convolve and normalise.
+def project(m: Tensor, w: weights.Gdn, c: config.Gdn) -> GdnProjected:
+    """Project `m` [T, H]."""
+    return GdnProjected(
+        u=linear(m, w.qkv),
+        beta=sigmoid(linear(m, w.beta)),
+        g=w.a * softplus(linear(m, w.alpha) + w.dt),
+        z=linear(m, w.z).unflatten(-1, (c.nv, c.d)),
+    )
+
+
+def mix(x: GdnProjected, tail: Tensor, w: weights.Gdn, c: config.Gdn) -> GdnInputs:
+    """Convolve and normalise the rows of one conversation.
 
     Args:
-        m: float32 [T, H].
+        x: projections of T rows.
         tail: float32 [taps-1, channels], the rows of u before the first token (zeros at the start).
         w: the layer's weights.
         c: dimensions.
     """
-    u = linear(m, w.qkv)
-    mixed = silu(convolve(torch.cat((tail, u)), w.conv))
+    mixed = silu(convolve(torch.cat((tail, x.u)), w.conv))
     q, k, v = mixed.split((c.nk * c.d, c.nk * c.d, c.nv * c.d), -1)
     return GdnInputs(
-        u=u,
+        u=x.u,
         q=unit(q.unflatten(-1, (c.nk, c.d))) * c.d**-0.5,
         k=unit(k.unflatten(-1, (c.nk, c.d))),
         v=v.unflatten(-1, (c.nv, c.d)),
-        beta=sigmoid(linear(m, w.beta)),
-        g=w.a * softplus(linear(m, w.alpha) + w.dt),
-        z=linear(m, w.z).unflatten(-1, (c.nv, c.d)),
+        beta=x.beta,
+        g=x.g,
     )
 
 

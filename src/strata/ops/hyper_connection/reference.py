@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from strata.model.weights import HyperConnection
-from strata.ops.elementwise.reference import sigmoid, silu
+from strata.ops.elementwise.fixed import sigmoid, silu
 from strata.ops.linear.fixed import linear
 from strata.ops.norm.reference import rms_grouped
 

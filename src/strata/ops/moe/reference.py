@@ -5,7 +5,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.ops import Route
-from strata.ops.elementwise.reference import sigmoid, silu
+from strata.ops.elementwise.fixed import sigmoid, silu
 from strata.ops.linear.fixed import linear
 
 

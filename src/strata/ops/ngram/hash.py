@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from strata.errors import StrataError
 from strata.model.config import Ple
 
 
@@ -31,3 +32,18 @@ def row_numbers(history: Sequence[int], ids: Sequence[int], c: Ple) -> NDArray[n
         heads = slice((lag - 1) * c.heads, lag * c.heads)
         columns.append(mixed[:, None] % np.asarray(c.sizes[heads]) + np.asarray(c.offsets[heads]))
     return np.concatenate(columns, axis=1)
+
+
+def check(numbers: NDArray[np.int64], rows: int) -> None:
+    """Refuse row numbers outside a table of so many rows, right before they are used (case P08).
+
+    Raises:
+        StrataError: with the place and the number.
+    """
+    bad = (numbers < 0) | (numbers >= rows)
+    if bad.any():
+        token, place = (int(i) for i in np.argwhere(bad)[0])
+        raise StrataError(
+            f"row {numbers[token, place]} of the n-gram table was asked for (token {token} of its pass, number {place})"
+            f", but it has {rows} rows; the numbers were overwritten or the file's hash constants are wrong"
+        )

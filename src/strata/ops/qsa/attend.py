@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from strata.ops.elementwise.reference import sigmoid
+from strata.ops.elementwise.fixed import sigmoid
 from strata.ops.linear.fixed import linear
 
 

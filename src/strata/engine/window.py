@@ -1,0 +1,78 @@
+"""One window over running answers: guess, run, verify, commit."""
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from strata.engine.choice import Token
+from strata.engine.drafting.drafter import Guesses
+from strata.engine.drafting.options import DEEPEST
+from strata.engine.events import Event, FinishReason
+from strata.engine.generation import Generation
+from strata.engine.trace import Trace, WindowRecord
+from strata.errors import RequestError
+
+if TYPE_CHECKING:
+    from strata.model import Network
+
+
+def step(network: "Network", generations: Sequence[Generation], *, trace: Trace | None = None) -> list[list[Event]]:
+    """Compute one window.
+
+    Tokens are guessed where there is one generation only: then a window's rows are its guesses; else each has one row.
+    A generation whose time is up, whose drafter or chooser breaks, or that computes no numbers ends by itself, and the
+    others get the bytes they would have got alone.
+
+    Args:
+        network: the model of all of them.
+        generations: 1-8 that have read their prompts; finished ones are passed over.
+        trace: where to note the window.
+
+    Returns:
+        Events of each.
+
+    Raises:
+        RequestError: too many generations, or one that has not read its prompt.
+    """
+    if not 1 <= len(generations) <= DEEPEST + 1:
+        raise RequestError(f"a window takes 1 to {DEEPEST + 1} generations, not {len(generations)}")
+    if any(g.reading and not g.finished for g in generations):
+        raise RequestError("a generation that has not read its prompt cannot be in a window")
+    over = [g.finished is not None for g in generations]
+    tokens = _run(network, [g for g in generations if not g.finished], trace)
+    return [[*tokens.get(id(g), ()), *(() if before else g.ended)] for g, before in zip(generations, over, strict=True)]
+
+
+def _run(network: "Network", generations: Sequence[Generation], trace: Trace | None) -> dict[int, list[Token]]:
+    """Tokens by the id of their generation; those that end say so themselves."""
+    import torch
+
+    clock = time.perf_counter_ns
+    began = clock()
+    for generation in generations:
+        if generation.overdue:
+            generation.end(FinishReason.TIMEOUT)
+    guesses = Guesses()
+    if len(generations) == 1 and not generations[0].finished:
+        guesses = generations[0].guess()
+    going = [generation for generation in generations if not generation.finished]
+    if not going:
+        return {}
+    guessed = clock()
+    rows = 1 + len(guesses.ids)
+    passes = network.window([(g.state, [g.newest, *guesses.ids]) for g in going])
+    logits = network.logits(torch.cat([done.residual for done in passes])).numpy()
+    ran = clock()
+    verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
+    verified = clock()
+    accepted, tokens = 0, {}
+    for generation, done, verdict in zip(going, passes, verdicts, strict=True):
+        if verdict is not None:
+            accepted += generation.commit(done, verdict, guesses, (clock() - guessed) / 1e9)
+            tokens[id(generation)] = generation.take(verdict)
+    if trace is not None:
+        times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]
+        drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
+        trace.add(WindowRecord(began, len(logits), len(going), drafted, accepted, {}, {}, 0.0, *times))
+    return tokens
