@@ -1,5 +1,6 @@
 """The command as a process: what only a real one, with real pipes, signals and terminals, can show."""
 
+import dataclasses
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import time
 import pytest
 
 import strata as library
+from strata.api import Usage
 from support.command import COMMAND, environment, strata
 
 
@@ -41,10 +43,11 @@ def test_run_speaks_json_and_takes_settings_from_everywhere(tiny, model, tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert "".join(event["text"] for event in events[:-1]) == reply.text
     assert {event["type"] for event in events[:-1]} == {"content"}
+    assert reply.usage == Usage(len(model.tokenize(text)), 9, 0)
     assert events[-1] == {
         "type": "finished",
         "reason": reply.finish_reason,
-        "usage": {"prompt_tokens": len(model.tokenize(text)), "completion_tokens": reply.usage.completion_tokens},
+        "usage": dataclasses.asdict(reply.usage),
     }
 
 

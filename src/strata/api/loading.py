@@ -4,10 +4,19 @@ from pathlib import Path
 
 from strata.api.model import Model
 from strata.loading.files import ModelFile
-from strata.loading.network import OnLoad, check_threads, load_network
+from strata.loading.network import OnLoad, check_threads
+from strata.worker import Care, Client, ModelEngine
+from strata.worker.answering import InProcess, Source
 
 
-def load(path: str | Path | None = None, *, threads: int | None = None, on_load: OnLoad | None = None) -> Model:
+def load(
+    path: str | Path | None = None,
+    *,
+    threads: int | None = None,
+    process: bool = False,
+    on_load: OnLoad | None = None,
+    **options: object,
+) -> Model:
     """Load a model.
 
     All that can be known to be wrong is found before memory is taken: a damaged file, another architecture, missing
@@ -18,17 +27,42 @@ def load(path: str | Path | None = None, *, threads: int | None = None, on_load:
             Pebble.
         threads: CPU threads torch uses, in the whole process; None is one for a small model, where sharing the work
             takes longer than doing it, and torch's own choice for others.
+        process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
+            started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes of float32.
+        **options: of the scheduler, see `strata.session.scheduler.Options`.
 
     Raises:
         GgufError: the file or its set is damaged or incomplete.
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer or chat template cannot be used.
         StrataError: it does not fit into memory, or there is no such file.
-        RequestError: threads is no integer from 1 to 1024.
+        RequestError: threads is no integer from 1 to 1024, or an option is unknown or out of range.
+        EngineError: the process died while loading.
     """
     check_threads(threads)
     file = ModelFile.open(path)
-    sampling = file.sampling
-    network, unused = load_network(file, threads=threads, on_load=on_load)
-    return Model(network, file.tokenizer, file.template, sampling, unused)
+    source = _beside(file, threads, on_load, options) if process else _inside(file, threads, on_load, options)
+    try:
+        return Model(source, file.tokenizer, file.template, file.sampling, file)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _inside(file: ModelFile, threads: int | None, on_load: OnLoad | None, options: dict[str, object]) -> Source:
+    from strata.worker.resident import Resident
+
+    file.template  # noqa: B018  # a broken one is found before memory is taken
+    return InProcess(Resident.of(file, threads=threads, on_load=on_load, options=options))
+
+
+def _beside(file: ModelFile, threads: int | None, on_load: OnLoad | None, options: dict[str, object]) -> Source:
+    client = Client(ModelEngine(str(file.path.absolute()), threads, options), Care())
+    try:
+        file.template, file.tokenizer, file.sampling  # noqa: B018  # made while the other process loads
+        client.wait_ready(on_load=on_load)
+    except BaseException:
+        client.close(0)
+        raise
+    return client

@@ -1,62 +1,90 @@
 """A loaded model that answers."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from dataclasses import asdict, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from strata import worker
 from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Drafting, Finish, FinishReason, Sampling, Token, generate
-from strata.errors import RequestError, TextError
+from strata.engine import Drafting, FinishReason, Sampling
+from strata.errors import RequestError, StrataError, TextError
 from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
+from strata.worker import Progress, Submit, Tokens, values
+from strata.worker.answering import Answering, Source
 
 if TYPE_CHECKING:
-    from strata.model import ModelConfig, Network
+    from strata.loading.files import ModelFile
+    from strata.model import ModelConfig
+
+PATIENCE = 0.1
+"""Seconds between two questions whether an answer is still wanted, while another process computes it."""
 
 OnPrompt = Callable[[int, int], None]
 Cancelled = Callable[[], bool]
 
 
 class Model:
-    """A model in memory. `strata.load` makes one.
+    """A model that answers. `strata.load` makes one.
 
-    Every call stands alone: it reads its whole prompt, and nothing of it stays. Calls at the same time are safe.
+    Calls at the same time are safe, and share the engine.
 
     Attributes:
-        network: the forward pass with its weights.
+        source: what computes, in this process or in another.
         tokenizer: text to tokens and back.
         template: renders conversations; None if the file has none, then only raw completion works.
         sampling: values used where a request says nothing.
-        unused: names of tensors in the file that this version has no use for.
+        ready: what the engine is and takes.
     """
 
     def __init__(
         self,
-        network: "Network",
+        source: Source,
         tokenizer: Tokenizer,
         template: ChatTemplate | None,
         sampling: Sampling,
-        unused: Sequence[str] = (),
+        file: "ModelFile | None" = None,
     ) -> None:
-        self.network = network
+        self.source = source
         self.tokenizer = tokenizer
         self.template = template
         self.sampling = sampling
-        self.unused = tuple(unused)
-        # Rows of the vocabulary that stand for nothing: padding entries, and rows beyond the tokenizer's list.
-        self._banned = sorted(tokenizer.unused_ids | set(range(tokenizer.size, network.config.V)))
+        self.ready = source.wait_ready()
+        self._file = file
+        self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"<strata.Model {self.name!r}>"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Complete what is being saved and end the engine; answers under way end with an error."""
+        self.source.close()
+
     @property
     def config(self) -> "ModelConfig":
         """Dimensions."""
-        return self.network.config
+        from strata.model import load_config
+
+        if self._file is None:
+            raise StrataError("this model was not made from a file; only its name and limits are known (`ready`)")
+        return load_config(self._file.metadata)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of tensors in the file that this version has no use for."""
+        return self.ready.unused
 
     @property
     def name(self) -> str:
         """The model's name as its file says."""
-        return self.config.name
+        return self.ready.model
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text; with `special`, the text of control tokens becomes these tokens."""
@@ -162,37 +190,56 @@ class Model:
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
-        values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        max_tokens = values.pop("max_tokens", None)
-        drafting = Drafting(values.pop("drafts", 0), measured=True, lookup=False, head=True)
-        network = replace(self.network, drafts=True) if drafting.depth else self.network
-        tokens = generate(
-            network,
-            network.new_state(),
-            ids,
-            replace(self.sampling, **values),
-            stop_ids=self.tokenizer.eos_ids,
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        max_tokens, drafts = given.pop("max_tokens", None), given.pop("drafts", 0)
+        sampling = replace(self.sampling, **given)
+        drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.drafts > 0)
+        request = Submit(
+            prompt=tuple(ids),
+            id=f"{id(self)}-{next(self._numbers)}",
+            sampling=values.plain(sampling),
+            drafting=asdict(drafting),
             max_tokens=max_tokens,
-            banned=self._banned,
-            drafting=drafting if drafting.depth else None,
-            on_prompt=on_prompt,
-            cancelled=cancelled,
         )
-        return self._events(tokens, len(ids), parser)
+        values.check(request, self.ready)
+        return self._events(self.source.submit(request), parser, on_prompt, cancelled or _never)
 
     def _events(
-        self, tokens: Iterator[Token | Finish], prompt_tokens: int, parser: OutputParser | None
+        self, answer: Answering, parser: OutputParser | None, on_prompt: OnPrompt | None, cancelled: Cancelled
     ) -> Iterator[Event]:
         text = self.tokenizer.detokeniser()
         parse = parser.push if parser else _as_content
-        for token in tokens:
-            if isinstance(token, Token):
-                yield from parse(text.push(token.id))
-                continue
-            yield from parse(text.finish())
-            if parser:
-                yield from parser.finish(cut=token.reason is not FinishReason.STOP)
-            yield Finished(token.reason, Usage(prompt_tokens, token.tokens))
+        hidden = self.tokenizer.control_ids
+        asked = False
+        try:
+            while True:
+                if not asked and cancelled():
+                    asked = True
+                    answer.cancel()
+                event = answer.take(None if cancelled is _never or asked else PATIENCE)
+                match event:
+                    case Progress() if on_prompt is not None:
+                        on_prompt(event.read, event.total)
+                    case Tokens():
+                        for piece in event.tokens:
+                            yield from parse(text.push_bytes(b"" if piece.id in hidden else piece.bytes))
+                    case worker.Finished():
+                        reason = FinishReason(event.reason)
+                        yield from parse(text.finish())
+                        if parser:
+                            yield from parser.finish(cut=reason is not FinishReason.STOP)
+                        yield Finished(reason, _usage(event.usage))
+                        return
+        finally:
+            answer.close()
+
+
+def _usage(usage: worker.Usage) -> Usage:
+    return Usage(usage.prompt, usage.generated, usage.cached)
+
+
+def _never() -> bool:
+    return False
 
 
 def _as_content(text: str) -> list[Content]:

@@ -26,10 +26,17 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request; a stop token counts as generated."""
+    """Tokens of one request.
+
+    Attributes:
+        prompt_tokens: of the whole prompt.
+        completion_tokens: generated, a stop token among them.
+        cached_tokens: of the prompt, those that did not have to be read again.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

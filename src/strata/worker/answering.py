@@ -1,6 +1,7 @@
 """What answers requests, whether in this process or in another: the one thing a model of the library needs."""
 
 import threading
+import time
 from typing import Protocol
 
 from strata.worker import messages as m
@@ -50,18 +51,20 @@ class Source(Protocol):
 
 
 class InProcess:
-    """An engine in this process. Whoever waits for an event does the work, for all requests under way; no thread runs
-    behind it, and nothing happens while nobody waits.
+    """An engine in this process.
+
+    Whoever waits for an event does the work, for all requests under way; no thread runs behind it, and nothing happens
+    while nobody waits.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         self._lock = threading.RLock()
         self._boxes: dict[str, Mailbox] = {}
 
     def wait_ready(self, seconds: float | None = None) -> m.Ready:  # noqa: ARG002  # it always is
         """What it is and takes."""
-        return self._engine.ready
+        return self.engine.ready
 
     def submit(self, request: m.Submit) -> "_Local":
         """Take a request.
@@ -70,21 +73,23 @@ class InProcess:
             StrataError: it cannot be taken.
         """
         with self._lock:
-            self._engine.submit(request)
+            self.engine.submit(request)
             box = self._boxes[request.id] = Mailbox()
         return _Local(self, request.id, box)
 
     def close(self) -> None:
         """Complete what is being saved."""
         with self._lock:
-            self._engine.close()
+            self.engine.close()
 
     def work(self, box: Mailbox) -> m.Event | None:
         """One unit of work, unless there is something in the box already."""
         with self._lock:
             if (event := box.take(0)) is not None or box.over:
                 return event
-            for answer in self._engine.tick():
+            if not self.engine.idle and (pause := self.engine.wait()) > 0:
+                time.sleep(pause)
+            for answer in self.engine.tick():
                 other = self._boxes.get(answer.id)
                 if other is None:
                     continue
@@ -99,13 +104,13 @@ class InProcess:
     def cancel(self, name: str) -> None:
         """End a request at the next unit of work."""
         with self._lock:
-            self._engine.cancel(name)
+            self.engine.cancel(name)
 
     def drop(self, name: str) -> None:
         """End a request that nobody waits for any more."""
         with self._lock:
             if self._boxes.pop(name, None) is not None:
-                self._engine.cancel(name)
+                self.engine.cancel(name)
 
 
 class _Local:

@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from strata.errors import StrataError
 from strata.worker import messages as m
 from strata.worker.errors import EngineError, Kind
 from strata.worker.mailbox import Mailbox
@@ -41,18 +42,25 @@ class Answer(Iterator[m.Event]):
         self._end.atexit = False
 
     def __next__(self) -> m.Event:
-        if self._done:
-            raise StopIteration
-        try:
-            event = self._mailbox.take()
-        except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):
-                self._over()
-            raise
+        event = self.take()
         if event is None:
-            self._over()
             raise StopIteration
-        if isinstance(event, m.Finished):
+        return event
+
+    def take(self, seconds: float | None = None) -> m.Event | None:
+        """The next event, after waiting for it for at most so long; None if there is none yet, or none any more.
+
+        Raises:
+            StrataError: as iterating does.
+        """
+        if self._done:
+            return None
+        try:
+            event = self._mailbox.take(seconds)
+        except StrataError:
+            self._over()
+            raise
+        if isinstance(event, m.Finished) or (event is None and self._mailbox.over):
             self._over()
         return event
 
@@ -110,11 +118,12 @@ class Client:
         """The engine's counters as of its last sign of life (four a second); empty before the first."""
         return self._supervisor.stats
 
-    def wait_ready(self, seconds: float | None = None) -> m.Ready:
+    def wait_ready(self, seconds: float | None = None, on_load: Callable[[int, int], None] | None = None) -> m.Ready:
         """Wait until the engine is ready, waking it if it sleeps.
 
         Args:
             seconds: most to wait; None without limit.
+            on_load: called with (bytes loaded, bytes to load) meanwhile.
 
         Returns:
             What the engine is and takes.
@@ -123,7 +132,7 @@ class Client:
             StrataError: it cannot be started; the class is the one of the error that the engine met, such as GgufError.
             EngineError: it was not ready in time, died too often, or the client was closed.
         """
-        return self._supervisor.wait_ready(seconds)
+        return self._supervisor.wait_ready(seconds, on_load)
 
     def submit(self, request: m.Submit) -> Answer:
         """Ask for an answer. Does not wait: while there is no engine the request does.

@@ -91,7 +91,7 @@ class Grammar(msgspec.Struct, frozen=True):
         after: the constraint begins behind this token (such as the end of the thoughts); None begins at once.
     """
 
-    kind: Literal["json_schema", "json_object", "regex", "lark"]
+    kind: Literal["json_schema", "json_object", "regex", "lark", "gbnf"]
     source: str = ""
     after: int | None = None
 

@@ -80,7 +80,7 @@ class Supervisor:
         self._restarts = Restarts(limit=care.starts, first=care.pause)
         self._state = State.STARTING
         self._cause: Cause | None = None
-        self._loaded = 0.0
+        self._loaded: tuple[int, int] | None = None
         self._doing = ""
         self._ready: m.Ready | None = None
         self._stats: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class Supervisor:
             return Status(
                 state=state,
                 reason=self._cause.text if self._cause else "",
-                loaded=self._loaded,
+                loaded=self._share(),
                 waiting=self._requests.count(Stage.WAITING, Stage.SENT),
                 running=self._requests.count(Stage.STARTED),
                 restarts=self._restarts.total,
@@ -122,23 +122,33 @@ class Supervisor:
         with self._changed:
             return dict(self._stats)
 
-    def wait_ready(self, seconds: float | None) -> m.Ready:
-        """Wait until the engine is ready, waking it if it sleeps.
+    def wait_ready(self, seconds: float | None, on_load: Callable[[int, int], None] | None = None) -> m.Ready:
+        """Wait until the engine is ready, waking it if it sleeps; `on_load` is called with its progress meanwhile.
 
         Raises:
             StrataError: it cannot be started; the class is the one of the error that the engine met.
             EngineError: it was not ready in time, or the client was closed.
         """
+        end = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             if self._state is State.ASLEEP:
                 self._want()
-            states = {State.READY, State.FAILED, State.CLOSED}
-            if not self._changed.wait_for(lambda: self._state in states or self._asleep_again(), seconds):
-                raise EngineError(Kind.NOT_READY, f"the engine is not ready after {seconds:g} s: it is {self._state}")
-            if self._state is State.READY:
-                assert self._ready is not None
-                return self._ready
-            raise self._no_engine()
+        told: tuple[int, int] | None = None
+        while True:
+            with self._changed:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                if not self._settled() and self._loaded == told and not self._changed.wait(left):
+                    text = f"the engine is not ready after {seconds:g} s: it is {self._state}"
+                    raise EngineError(Kind.NOT_READY, text)
+                if self._state is State.READY:
+                    assert self._ready is not None
+                    return self._ready
+                if self._settled():
+                    raise self._no_engine()
+                news = self._loaded if self._loaded != told else None
+                told = self._loaded
+            if on_load is not None and news is not None:
+                on_load(*news)
 
     def submit(self, request: m.Submit) -> Mailbox:
         """Take a request, whatever the engine is doing.
@@ -271,7 +281,7 @@ class Supervisor:
     def _after(self, cause: Cause | None, life: _Life | None) -> float:
         """Decide what comes next; returns seconds to wait before it."""
         with self._changed:
-            self._life, self._doing, self._loaded = None, "", 0.0
+            self._life, self._doing, self._loaded = None, "", None
             for future in self._asked.values():
                 future.set_exception(EngineError(Kind.ENGINE_DIED, "the engine ended before it answered"))
             self._asked.clear()
@@ -315,11 +325,11 @@ class Supervisor:
             case m.Beat():
                 self._doing, self._stats = report.doing, report.stats
             case m.Loading():
+                self._loaded = report.done, report.total
                 self._set(State.LOADING)
-                self._loaded = report.done / max(1, report.total)
             case m.Ready():
                 life.ready_at = self._used = time.monotonic()
-                self._ready, self._loaded = report, 1.0
+                self._ready = report
                 self._set(State.READY)
                 self._flush(life)
             case m.Stats() | m.Trace() | m.Pong():
@@ -406,9 +416,18 @@ class Supervisor:
         life.kill_at = time.monotonic() + seconds
         life.child.send(encode(m.Shutdown()))
 
-    def _asleep_again(self) -> bool:
-        """Asleep and not about to wake: a start on demand has failed."""
-        return self._state is State.ASLEEP and not self._wanted
+    def _share(self) -> float:
+        """How much of the loading is done."""
+        if self._state is State.READY:
+            return 1.0
+        done, total = self._loaded or (0, 1)
+        return done / max(1, total)
+
+    def _settled(self) -> bool:
+        """Nothing will change by waiting: it is ready, or will not be; asleep means that a start on demand failed."""
+        if self._state is State.ASLEEP:
+            return not self._wanted
+        return self._state in {State.READY, State.FAILED, State.CLOSED}
 
     def _no_engine(self) -> StrataError:
         cause = self._cause

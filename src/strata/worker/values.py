@@ -19,6 +19,11 @@ def sampling(values: Mapping[str, Any], defaults: Sampling) -> Sampling:
     return replace(defaults, **{name: value for name, value in values.items() if value is not None})
 
 
+def plain(sampling: Sampling) -> dict[str, Any]:
+    """The values as a message holds them."""
+    return {field.name: getattr(sampling, field.name) for field in fields(sampling)}
+
+
 def drafting(values: Mapping[str, Any]) -> Drafting:
     """What may be guessed ahead; nothing where no value is given.
 
