@@ -52,7 +52,7 @@ def opened(path=None, *, ram=1 << 30, disk=1 << 30, fingerprint=PRINT) -> Store:
 
 def keep(store, states, texts, name, *ends, save=False, **kwargs) -> None:
     for end in ends:
-        place = store.keep("", texts[name][:end], states[name, end].clone(), save=save, **kwargs)
+        place, _ = store.keep("", texts[name][:end], states[name, end].clone(), save=save, **kwargs)
         store.release(place)
 
 
@@ -281,7 +281,7 @@ def test_halves_that_do_not_belong_together_are_a_miss(states, texts, caplog) ->
 def test_a_state_with_numbers_that_are_not_finite_is_not_kept(states, texts, caplog) -> None:  # case P02
     store, state = opened(), states["one", 64].clone()
     state.layers[0].s.fill_(float("inf"))
-    assert store.keep("", texts["one"][:64], state) is None
+    assert store.keep("", texts["one"][:64], state) == (None, False)
     assert "not finite" in caplog.text
     assert store.restore("", texts["one"]) is None
     assert store.ram_bytes == 0
@@ -295,7 +295,12 @@ def test_a_state_is_kept_under_its_own_tokens_only(states, texts) -> None:
 
 def test_what_is_discarded_is_gone_from_the_disk_too(tmp_path, states, texts) -> None:
     store = opened(tmp_path)
-    place = store.keep("", texts["one"][:64], states["one", 64], save=True)
+    place, new = store.keep("", texts["one"][:64], states["one", 64], save=True)
+    assert new
+    again, new = store.keep("", texts["one"][:64], states["one", 64])
+    assert again is place
+    assert not new
+    store.release(again)
     store.discard(place)
     assert store.known("", texts["one"]) == 64, "it is in use"
     store.release(place)

@@ -116,7 +116,7 @@ class Store:
         marked: bool = False,
         forced: Collection[int] = (),
         save: bool = False,
-    ) -> Place | None:
+    ) -> tuple[Place | None, bool]:
         """Keep a settled state whose tokens are `symbols`.
 
         Args:
@@ -129,31 +129,33 @@ class Store:
 
         Returns:
             Its place, pinned; the caller gives it to `release`. None if it was not kept, with the reason in the log.
+            And whether nothing was there before.
         """
         if len(symbols) != state.length:
             raise StrataError(f"a state of {state.length} tokens is not that of {len(symbols)} symbols")
         if not symbols:
-            return None
+            return None, False
         ratio = self._config.qsa.ratio
 
         def rows(start: int, end: int) -> Part:
             return Part(start, end, snapshot.cut(state, start, end, ratio))
 
         place = self._tree.at(salt, symbols)
+        held = place.checkpoint if place else None
+        new = held is None
         try:
-            held = place.checkpoint if place and place.checkpoint else None
             held = held or Part(state.length, state.length, snapshot.checkpoint(state))
             place = self._tree.insert(salt, symbols, rows, held, marked=marked)
         except SnapshotError as error:
             self.counts.refused += 1
             log.warning("a state is not kept: %s", error)
-            return None
+            return None, False
         self._tree.pin(place)
         self._give_up(self._tree.thin(place, forced, self._step))
         if save:
             self._save(salt, place)
         self.trim()
-        return place
+        return place, new
 
     def release(self, place: Place) -> None:
         """A place is not in use any more."""
