@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Drafting, Finish, FinishReason, Sampling, Token, generate
+from strata.api.answer import Answer
+from strata.api.reply import Event, Options, Reply, gather
+from strata.engine import Drafting, Sampling, generate
 from strata.errors import RequestError, TextError
-from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
+from strata.text import ChatTemplate, OutputParser, Stops, Tokenizer
 
 if TYPE_CHECKING:
+    from strata.engine import Constraint
     from strata.model import ModelConfig, Network
+    from strata.text.grammar import Grammars
 
 OnPrompt = Callable[[int, int], None]
 Cancelled = Callable[[], bool]
@@ -42,6 +45,7 @@ class Model:
         self.template = template
         self.sampling = sampling
         self.unused = tuple(unused)
+        self._grammars: Grammars | None = None
         # Rows of the vocabulary that stand for nothing: padding entries, and rows beyond the tokenizer's list.
         self._banned = sorted(tokenizer.unused_ids | set(range(tokenizer.size, network.config.V)))
 
@@ -98,7 +102,8 @@ class Model:
             effort: how hard to think, "low", "medium" or "xhigh"; None for the model's default.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the answer.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Events; the last is Finished. The next is computed when it is asked for.
@@ -107,6 +112,7 @@ class Model:
             TextError: at once: the messages cannot be rendered.
             RequestError: at once: a bad option, or a prompt that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         if self.template is None:
             raise TextError(
@@ -138,7 +144,8 @@ class Model:
             special: let the text of control tokens in the prompt become these tokens.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the text.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Content events, then Finished.
@@ -147,6 +154,7 @@ class Model:
             TextError: at once: the prompt is no valid Unicode.
             RequestError: at once: a bad option, an empty prompt, or one that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         ids = self.tokenizer.encode(prompt, special=special)
         return self._stream(ids, None, options, on_prompt, cancelled)
@@ -163,7 +171,9 @@ class Model:
         if unknown:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
         values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        max_tokens = values.pop("max_tokens", None)
+        max_tokens, logprobs = values.pop("max_tokens", None), values.pop("logprobs", None)
+        stops = Stops(values.pop("stop", None))
+        constraint = self._constraint(values.pop("grammar", None), parser)
         drafting = Drafting(values.pop("drafts", 0), measured=True, lookup=False, head=True)
         network = replace(self.network, drafts=True) if drafting.depth else self.network
         tokens = generate(
@@ -177,23 +187,27 @@ class Model:
             drafting=drafting if drafting.depth else None,
             on_prompt=on_prompt,
             cancelled=cancelled,
+            constraint=constraint,
+            logprobs=logprobs,
         )
-        return self._events(tokens, len(ids), parser)
+        return Answer(self.tokenizer, parser, stops, len(ids), report=logprobs is not None).events(tokens)
 
-    def _events(
-        self, tokens: Iterator[Token | Finish], prompt_tokens: int, parser: OutputParser | None
-    ) -> Iterator[Event]:
-        text = self.tokenizer.detokeniser()
-        parse = parser.push if parser else _as_content
-        for token in tokens:
-            if isinstance(token, Token):
-                yield from parse(text.push(token.id))
-                continue
-            yield from parse(text.finish())
-            if parser:
-                yield from parser.finish(cut=token.reason is not FinishReason.STOP)
-            yield Finished(token.reason, Usage(prompt_tokens, token.tokens))
+    def _constraint(self, value: Any, parser: OutputParser | None) -> "Constraint | None":
+        """What a request's grammar allows; behind the thinking block, if the answer begins inside one."""
+        if value is None:
+            return None
+        from strata.text.grammar import Grammar, Grammars  # takes a while, and most answers have no grammar
 
-
-def _as_content(text: str) -> list[Content]:
-    return [Content(text)] if text else []
+        grammar = Grammar.of(value)
+        if grammar is None:
+            return None
+        if parser is not None and parser.tools:
+            raise RequestError("grammar and tools cannot be used together; leave one of them out")
+        after = None
+        if parser is not None and parser.thinking:
+            after = self.tokenizer.id_of("</think>")
+            if after is None:
+                raise RequestError("the model has no token for the end of thinking; use the grammar without thinking")
+        if self._grammars is None:
+            self._grammars = Grammars(self.tokenizer, self.network.config.V)
+        return self._grammars.constraint(grammar, after=after)
