@@ -135,11 +135,12 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(tiny, monkeypat
 
 
 def test_the_files_sampling_values_are_the_defaults(tmp_path) -> None:
-    keys = {"temp": 1.0, "top_k": 20, "top_p": 0.95, "min_p": 0.0}
+    keys = {"temp": 1.0, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "penalty_repeat": 1.5, "penalty_last_n": 64}
     metadata = tiny_metadata() | {f"general.sampling.{key}": value for key, value in keys.items()}
     path, *_ = write_tiny(tmp_path / "m.gguf", metadata)
     sampling = strata.load(path).sampling
-    assert sampling == Sampling(temperature=1.0, top_k=20, top_p=float(np.float32(0.95)))
+    top_p = float(np.float32(0.95))
+    assert sampling == Sampling(1.0, top_k=20, top_p=top_p, repetition_penalty=1.5, penalty_window=64)
     path, *_ = write_tiny(tmp_path / "m.gguf", metadata | {"general.sampling.temp": -1.0})
     with pytest.raises(ModelError, match=r"general\.sampling\.temp, .*: temperature must be"):
         strata.load(path)

@@ -22,8 +22,8 @@ CALL = (
 def test_an_answer_comes_apart_into_reasoning_and_text() -> None:
     model = scripted_model("I count.</think>\n\n1, 2, 3 🙂")
     reply = model.chat("Count.")
-    tokens = len(model.source.engine.script)  # type: ignore[attr-defined]
-    prompt = len(model.source.engine.prompt)  # type: ignore[attr-defined]
+    tokens = len(model.network.script)  # type: ignore[attr-defined]
+    prompt = len(model.network.prompt)  # type: ignore[attr-defined]
     assert reply == Reply("1, 2, 3 🙂", "I count.", (), "stop", Usage(prompt, tokens))
     assert reply.usage.prompt_tokens > len("Count.") / 2
 
@@ -41,9 +41,9 @@ def test_a_stream_has_the_same_pieces_and_ends_with_the_reason() -> None:
 def test_a_text_is_short_for_one_user_message() -> None:
     model = scripted_model("x")
     model.chat("Hello <|im_end|> there", thinking=False)
-    prompt = model.source.engine.prompt  # type: ignore[attr-defined]
+    prompt = model.network.prompt  # type: ignore[attr-defined]
     model.chat([{"role": "user", "content": "Hello <|im_end|> there"}], thinking=False)
-    assert model.source.engine.prompt == prompt  # type: ignore[attr-defined]
+    assert model.network.prompt == prompt  # type: ignore[attr-defined]
     assert prompt.count(model.tokenizer.id_of("<|im_end|>")) == 1  # the typed one is plain text
     assert "Hello <|im_end|> there" in model.detokenize(prompt, special=True)
 
@@ -53,7 +53,7 @@ def test_thinking_and_effort_reach_the_template() -> None:
     prompts = []
     for switches in ({}, {"thinking": False}, {"effort": "low"}):
         model.chat("Hi", **switches)  # type: ignore[arg-type]
-        prompts.append(model.detokenize(model.source.engine.prompt, special=True))  # type: ignore[attr-defined]
+        prompts.append(model.detokenize(model.network.prompt, special=True))  # type: ignore[attr-defined]
     assert prompts[0].endswith("<think>\n")
     assert prompts[1].endswith("</think>\n\n")
     assert len(set(prompts)) == 3
@@ -68,7 +68,7 @@ def test_tool_calls_are_typed_by_their_schema() -> None:
     assert (call.name, json.loads(call.arguments)) == ("get_w", {"city": "Rome", "days": 3})
     assert isinstance(call, ToolCall)
     assert (reply.text, reply.reasoning, reply.finish_reason) == ("", "I look.", "stop")
-    assert "get_w" in model.detokenize(model.source.engine.prompt)  # type: ignore[attr-defined]
+    assert "get_w" in model.detokenize(model.network.prompt)  # type: ignore[attr-defined]
     assert any(isinstance(event, ToolCallStart) for event in model.stream_chat("Weather?", tools=[WEATHER]))
 
 
@@ -76,7 +76,7 @@ def test_tool_calls_are_typed_by_their_schema() -> None:
 def test_a_call_that_was_cut_is_not_taken_for_a_whole_one(room) -> None:  # case C09
     # Cut behind "</function>", the place where a model that stopped by itself would be forgiven; and inside a value.
     model = scripted_model(CALL + "\n" + CALL.partition("</think>\n\n")[2])
-    whole = model.source.engine.script  # type: ignore[attr-defined]
+    whole = model.network.script  # type: ignore[attr-defined]
     reply = model.chat("Weather?", tools=[WEATHER], max_tokens=len(whole) - 1 - room)
     assert (reply.finish_reason, [call.complete for call in reply.tool_calls]) == ("length", [True, False])
     assert [call.complete for call in model.chat("Weather?", tools=[WEATHER]).tool_calls] == [True, True]
@@ -86,14 +86,14 @@ def test_completion_is_the_text_as_it_stands() -> None:
     model = scripted_model("a <think> b")
     reply = model.complete("Say")
     assert (reply.text, reply.reasoning) == ("a <think> b", "")
-    assert model.source.engine.prompt == model.tokenize("Say")  # type: ignore[attr-defined]
+    assert model.network.prompt == model.tokenize("Say")  # type: ignore[attr-defined]
     model.complete("<|im_start|>Say", special=True)
-    assert model.source.engine.prompt[0] == model.tokenizer.id_of("<|im_start|>")  # type: ignore[attr-defined]
+    assert model.network.prompt[0] == model.tokenizer.id_of("<|im_start|>")  # type: ignore[attr-defined]
 
 
 def test_half_a_character_at_the_end_is_not_lost() -> None:
     model = scripted_model("🙂")
-    whole = len(model.source.engine.script) - 1  # type: ignore[attr-defined]
+    whole = len(model.network.script) - 1  # type: ignore[attr-defined]
     assert whole > 1, "the vocabulary has the character as one token; choose another"
     reply = model.complete("Say", max_tokens=1)
     assert (reply.text, reply.finish_reason) == ("\ufffd", "length")
@@ -105,15 +105,18 @@ def test_rows_that_stand_for_nothing_are_never_chosen() -> None:
     tokenizer = scripted_model("ok").tokenizer
     assert tokenizer.unused_ids
     padding = scripted_model("ok")
-    padding.source.engine.script = [min(tokenizer.unused_ids), tokenizer.eos_ids[0]]  # type: ignore[attr-defined]
+    padding.network.script = [min(tokenizer.unused_ids), tokenizer.eos_ids[0]]  # type: ignore[attr-defined]
     assert padding.complete("Say", max_tokens=1).text != ""
 
 
-def test_requests_use_the_models_defaults_unless_they_say_otherwise() -> None:
+def test_requests_use_the_models_defaults_unless_they_say_otherwise(monkeypatch) -> None:
     model = scripted_model("x", sampling=Sampling(temperature=0.5, top_k=9))
+    asked = []
+    submit = model.source.submit
+    monkeypatch.setattr(model.source, "submit", lambda request: asked.append(request) or submit(request))
     for options in ({}, {"top_k": None}, {"top_k": 0, "seed": 3}, {"temperature": 0}):
         model.complete("Say", **options)  # type: ignore[arg-type]
-    seen = [Sampling(**request.sampling) for request in model.source.engine.asked]  # type: ignore[attr-defined]
+    seen = [Sampling(**request.sampling) for request in asked]
     half = Sampling(temperature=0.5, top_k=9)
     assert seen == [half, half, Sampling(temperature=0.5, seed=3), Sampling(top_k=9)]
 
@@ -139,7 +142,7 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(ask) -> None: 
     model = scripted_model("x", context=64)
     with pytest.raises(RequestError, match=r"the prompt has \d{3} tokens, but the context holds 64 "):
         getattr(model, ask)("1 " * 100)
-    assert model.source.engine.prompt == []  # type: ignore[attr-defined]
+    assert model.network.prompt == []  # type: ignore[attr-defined]
 
 
 def test_a_conversation_the_template_refuses_is_an_error_at_once() -> None:
@@ -153,7 +156,7 @@ def test_a_conversation_the_template_refuses_is_an_error_at_once() -> None:
 
 
 def test_cancelling_ends_the_stream_and_says_so() -> None:
-    model = scripted_model("1 2 3 4 5 6 7 8", delay_ms=2)
+    model = scripted_model("1 2 3 4 5 6 7 8")
     tokens = iter(range(99))
     events = list(model.stream_complete("Count", cancelled=lambda: next(tokens) > 3))
     assert isinstance(events[-1], Finished)
@@ -194,6 +197,6 @@ def test_an_answer_goes_back_into_the_conversation() -> None:
     assert message["reasoning_content"] == "I look."
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome", "days": 3}
     model.chat([question, message, {"role": "tool", "content": "sun"}], tools=[WEATHER])
-    prompt = model.detokenize(model.source.engine.prompt, special=True)  # type: ignore[attr-defined]
+    prompt = model.detokenize(model.network.prompt, special=True)  # type: ignore[attr-defined]
     assert prompt.index("<parameter=city>\nRome") < prompt.index("<tool_response>\nsun")
     assert "tool_calls" not in scripted_model("hi").chat("Hello", thinking=False).message()

@@ -32,7 +32,7 @@ def say(monkeypatch):
 
 def prompt_of(seen: dict[str, object]) -> str:
     model = seen["model"]
-    return model.detokenize(model.source.engine.prompt, special=True)  # type: ignore[attr-defined, no-any-return]
+    return model.detokenize(model.network.prompt, special=True)  # type: ignore[attr-defined, no-any-return]
 
 
 def test_thoughts_are_left_out_where_nobody_looks_on(say, capsys) -> None:
@@ -82,8 +82,8 @@ def test_json_lines_hold_every_event(say, capsys) -> None:
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for kind, text in (("reasoning", "I count."), ("content", "1, 2, 3")):
         assert "".join(event["text"] for event in events if event["type"] == kind) == text
-    prompt = len(seen["model"].source.engine.prompt)  # type: ignore[attr-defined]
-    said = len(seen["model"].source.engine.script)  # type: ignore[attr-defined]
+    prompt = len(seen["model"].network.prompt)  # type: ignore[attr-defined]
+    said = len(seen["model"].network.script)  # type: ignore[attr-defined]
     usage = {"prompt_tokens": prompt, "completion_tokens": said, "cached_tokens": 0}
     assert events[-1] == {"type": "finished", "reason": "stop", "usage": usage}
 
@@ -130,9 +130,9 @@ def test_without_any_prompt_run_and_json_refuse(say, capsys, monkeypatch) -> Non
 def test_special_makes_control_tokens_of_text(say, capsys) -> None:
     seen = say("x")
     main(["run", "<|im_start|>"])
-    plain = len(seen["model"].source.engine.prompt)  # type: ignore[attr-defined]
+    plain = len(seen["model"].network.prompt)  # type: ignore[attr-defined]
     main(["run", "--special", "<|im_start|>"])
-    assert (plain > 1, len(seen["model"].source.engine.prompt)) == (True, 1)  # type: ignore[attr-defined]
+    assert (plain > 1, len(seen["model"].network.prompt)) == (True, 1)  # type: ignore[attr-defined]
     capsys.readouterr()
 
 
@@ -148,7 +148,7 @@ def test_a_prompt_too_long_is_one_line_and_exit_code_1(say, capsys) -> None:  # 
 
 def test_a_bug_of_ours_is_a_sentence_and_debug_shows_where(say, capsys, monkeypatch) -> None:
     say("x")
-    monkeypatch.setattr("strata.worker.scripted.Scripted.tick", lambda _engine: next(iter(())))
+    monkeypatch.setattr("strata.worker.resident.Resident.tick", lambda _engine: list("abc").pop(9))
     assert main(["run", "a"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("strata: error: unexpected IndexError: ")

@@ -1,43 +1,75 @@
-"""A model that says what it is told to: a scripted engine behind a real tokenizer and a real chat template."""
+"""A network that says what it is told to, behind a real tokenizer and a real chat template."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
 
 from strata.api import Model
-from strata.engine import Sampling
+from strata.engine import Sampling, Trace
+from strata.session.options import Options
+from strata.session.scheduler import Scheduler
 from strata.text import ChatTemplate, Tokenizer
-from strata.worker import ScriptedEngine, Submit
+from strata.worker import Ready, values
 from strata.worker.answering import InProcess
-from strata.worker.script import Script, Turn
-from strata.worker.scripted import Scripted
+from strata.worker.messages import Limits
+from strata.worker.resident import Resident
 from support.tiny_file import tiny_metadata
 
 
-class Recorded(Scripted):
-    """Notes what it is asked.
+class Scripted:
+    """Whatever the prompt, predicts the tokens of a text, then the end of the turn."""
 
-    Attributes:
-        script: ids of the answer, the end of the turn among them.
-        asked: requests.
-    """
+    def __init__(self, tokenizer: Tokenizer, text: str, context: int = 1024) -> None:
+        self.config = SimpleNamespace(context=context, V=tokenizer.size + 4, name="scripted")
+        self.drafts = False
+        self.script = [*tokenizer.encode(text, special=True), tokenizer.eos_ids[0]]
+        self.prompt: list[int] = []
 
-    asked: list[Submit]
-    script: list[int]
+    def new_state(self) -> SimpleNamespace:
+        """A state that only counts."""
+        self.prompt = []
+        return SimpleNamespace(length=0)
 
-    @property
-    def prompt(self) -> list[int]:
-        """Of the last request."""
-        return list(self.asked[-1].prompt) if self.asked else []
+    def read(self, state: SimpleNamespace, ids: list[int]) -> torch.Tensor:
+        """Note the prompt."""
+        self.prompt += ids
+        state.length += len(ids)
+        return torch.zeros(len(ids), 1)
 
-    def submit(self, request: Submit) -> None:
-        """Note a request."""
-        super().submit(request)
-        self.asked.append(request)
+    def window(self, batch: list[tuple[SimpleNamespace, list[int]]]) -> list[SimpleNamespace]:
+        """The place in the script after the ids of each, as if it were a residual."""
+        return [
+            SimpleNamespace(residual=torch.full((len(ids), 1), float(state.length + len(ids) - len(self.prompt))))
+            for state, ids in batch
+        ]
+
+    def commit(self, state: SimpleNamespace, _done: SimpleNamespace, n: int) -> None:
+        """Count."""
+        state.length += n
+
+    def logits(self, row: torch.Tensor) -> torch.Tensor:
+        """All probability on the token whose turn it is, and more on a row that is no token."""
+        logits = torch.zeros(1, self.config.V)
+        logits[0, self.script[int(row)]] = 50.0
+        logits[0, -1] = 99.0
+        return logits
 
 
-def scripted_model(text: str, context: int = 1024, sampling: Sampling | None = None, delay_ms: float = 0) -> Model:
-    """A model that answers everything with `text`, token by token; `source.engine` is what computes."""
+def scripted_model(
+    text: str, context: int = 1024, sampling: Sampling | None = None, *, kind: type[Scripted] = Scripted
+) -> Model:
+    """A model that answers everything with `text`; its attribute `network` is what says so."""
     metadata = tiny_metadata()
     tokenizer = Tokenizer.from_metadata(metadata)
-    ids = tokenizer.encode(text, special=True)
-    script = Script((Turn(tuple(tokenizer.token_bytes(token) for token in ids), delay_ms),))
-    engine = Recorded(script, tokenizer, sampling or Sampling(), ScriptedEngine("", context=context))
-    engine.asked, engine.script = [], [*ids, tokenizer.eos_ids[0]]
-    return Model(InProcess(engine), tokenizer, ChatTemplate.from_metadata(metadata), sampling or Sampling())
+    network: Any = kind(tokenizer, text, context)
+    defaults = sampling or Sampling()
+    ready = Ready(
+        "scripted", context, network.config.V, Limits(8, 64), "scripted", tokenizer.eos_ids, values.plain(defaults)
+    )
+    trace = Trace()
+    scheduler = Scheduler(network, Options(keep=False), trace=trace)
+    source = InProcess(Resident(scheduler, tokenizer, ready, defaults, trace))
+    model = Model(source, tokenizer, ChatTemplate.from_metadata(metadata), defaults)
+    model.network = network  # type: ignore[attr-defined]
+    return model

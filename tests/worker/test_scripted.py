@@ -135,7 +135,7 @@ def test_cancelling_and_deadlines_end_work_before_the_next_token(tokenizer) -> N
         (m.Submit((1,) * 24, "r"), "the prompt has 24 tokens, but the context holds 24"),
         (m.Submit((1,), "r", max_tokens=0), "max_tokens"),
         (m.Submit((1,), "r", timeout=0), "timeout"),
-        (m.Submit((1,), "r", logprobs=21), "logprobs must be from 0 to 20, not 21"),
+        (m.Submit((1,), "r", logprobs=21), "logprobs must be an integer from 0 to 20, not 21"),
         (m.Submit((1,), "r", sampling={"temperature": -1}), "temperature must be"),
         (m.Submit((1,), "r", sampling={"temprature": 1}), "unknown sampling value 'temprature'; there are temperature"),
         (m.Submit((1,), "r", drafting={"depth": 8}), "from 0 to 7"),

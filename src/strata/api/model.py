@@ -6,12 +6,13 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from strata import worker
-from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Drafting, FinishReason, Sampling
+from strata.api.answer import Answer
+from strata.api.reply import Event, Options, Reply, gather
+from strata.engine import Drafting, Sampling
 from strata.errors import RequestError, StrataError, TextError
-from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
-from strata.worker import Progress, Submit, Tokens, values
+from strata.text import ChatTemplate, OutputParser, Stops, Tokenizer
+from strata.worker import Event as Report
+from strata.worker import Finished, Grammar, Progress, Submit, values
 from strata.worker.answering import Answering, Source
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Model:
             effort: how hard to think, "low", "medium" or "xhigh"; None for the model's default.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the answer.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Events; the last is Finished. The next is computed when it is asked for.
@@ -135,6 +137,7 @@ class Model:
             TextError: at once: the messages cannot be rendered.
             RequestError: at once: a bad option, or a prompt that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         if self.template is None:
             raise TextError(
@@ -166,7 +169,8 @@ class Model:
             special: let the text of control tokens in the prompt become these tokens.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the text.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Content events, then Finished.
@@ -175,6 +179,7 @@ class Model:
             TextError: at once: the prompt is no valid Unicode.
             RequestError: at once: a bad option, an empty prompt, or one that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         ids = self.tokenizer.encode(prompt, special=special)
         return self._stream(ids, None, options, on_prompt, cancelled)
@@ -191,56 +196,59 @@ class Model:
         if unknown:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        max_tokens, drafts = given.pop("max_tokens", None), given.pop("drafts", 0)
-        sampling = replace(self.sampling, **given)
+        max_tokens, logprobs = given.pop("max_tokens", None), given.pop("logprobs", None)
+        stops = Stops(given.pop("stop", None))
+        grammar = self._grammar(given.pop("grammar", None), parser)
+        drafts = given.pop("drafts", 0)
         drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.drafts > 0)
         request = Submit(
             prompt=tuple(ids),
             id=f"{id(self)}-{next(self._numbers)}",
-            sampling=values.plain(sampling),
+            sampling=values.plain(replace(self.sampling, **given)),
             drafting=asdict(drafting),
             max_tokens=max_tokens,
+            grammar=grammar,
+            logprobs=logprobs,
         )
         values.check(request, self.ready)
-        return self._events(self.source.submit(request), parser, on_prompt, cancelled or _never)
+        answer = self.source.submit(request)
+        words = Answer(self.tokenizer, parser, stops, report=logprobs is not None)
+        return words.events(_reports(answer, on_prompt, cancelled))
 
-    def _events(
-        self, answer: Answering, parser: OutputParser | None, on_prompt: OnPrompt | None, cancelled: Cancelled
-    ) -> Iterator[Event]:
-        text = self.tokenizer.detokeniser()
-        parse = parser.push if parser else _as_content
-        hidden = self.tokenizer.control_ids
-        asked = False
-        try:
-            while True:
-                if not asked and cancelled():
-                    asked = True
-                    answer.cancel()
-                event = answer.take(None if cancelled is _never or asked else PATIENCE)
-                match event:
-                    case Progress() if on_prompt is not None:
-                        on_prompt(event.read, event.total)
-                    case Tokens():
-                        for piece in event.tokens:
-                            yield from parse(text.push_bytes(b"" if piece.id in hidden else piece.bytes))
-                    case worker.Finished():
-                        reason = FinishReason(event.reason)
-                        yield from parse(text.finish())
-                        if parser:
-                            yield from parser.finish(cut=reason is not FinishReason.STOP)
-                        yield Finished(reason, _usage(event.usage))
-                        return
-        finally:
-            answer.close()
+    def _grammar(self, value: Any, parser: OutputParser | None) -> Grammar | None:
+        """What form a request asks for; behind the thinking block, if the answer begins inside one."""
+        if value is None:
+            return None
+        from strata.text.grammar import Grammar as Form  # takes a while, and most answers have no grammar
+
+        form = Form.of(value)
+        if form is None:
+            return None
+        if parser is not None and parser.tools:
+            raise RequestError("grammar and tools cannot be used together; leave one of them out")
+        after = None
+        if parser is not None and parser.thinking:
+            after = self.tokenizer.id_of("</think>")
+            if after is None:
+                raise RequestError("the model has no token for the end of thinking; use the grammar without thinking")
+        return Grammar(form.kind.value, form.source, after)
 
 
-def _usage(usage: worker.Usage) -> Usage:
-    return Usage(usage.prompt, usage.generated, usage.cached)
-
-
-def _never() -> bool:
-    return False
-
-
-def _as_content(text: str) -> list[Content]:
-    return [Content(text)] if text else []
+def _reports(answer: Answering, on_prompt: OnPrompt | None, cancelled: Cancelled | None) -> Iterator[Report]:
+    """What the engine says, up to the end; leaving it early ends the request."""
+    asked = False
+    try:
+        while True:
+            if cancelled is not None and not asked and cancelled():
+                asked = True
+                answer.cancel()
+            event = answer.take(None if cancelled is None or asked else PATIENCE)
+            if isinstance(event, Progress):
+                if on_prompt is not None:
+                    on_prompt(event.read, event.total)
+            elif event is not None:
+                yield event
+            if isinstance(event, Finished):
+                return
+    finally:
+        answer.close()

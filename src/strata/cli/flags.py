@@ -43,6 +43,11 @@ class SamplingFlags:
     top_k: Annotated[int | None, _of("top_k")] = None
     top_p: Annotated[float | None, _of("top_p")] = None
     min_p: Annotated[float | None, _of("min_p")] = None
+    typical_p: Annotated[float | None, _of("typical_p")] = None
+    repetition_penalty: Annotated[float | None, _of("repetition_penalty")] = None
+    frequency_penalty: Annotated[float | None, _of("frequency_penalty")] = None
+    presence_penalty: Annotated[float | None, _of("presence_penalty")] = None
+    penalty_window: Annotated[int | None, _of("penalty_window")] = None
     seed: Annotated[int | None, _of("seed")] = None
     max_tokens: Annotated[int | None, _of("max_tokens")] = None
     drafts: Annotated[int | None, _of("drafts")] = None

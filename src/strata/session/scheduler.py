@@ -22,6 +22,23 @@ log = logging.getLogger("strata.session")
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """How far a prompt has been read.
+
+    Attributes:
+        id: of the request.
+        read: tokens of the prompt that are in place.
+        total: tokens of the prompt.
+        cached: tokens in place that had been read for an earlier request.
+    """
+
+    id: str
+    read: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What is going on, and what happened so far.
 
@@ -94,6 +111,7 @@ class Scheduler:
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
         self._window_next = False
+        self._progress: list[Read] = []
         self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
         folder = None
         if o.keep and o.folder:
@@ -139,6 +157,7 @@ class Scheduler:
         Returns:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
+        self._progress = []
         events = self._ended_early()
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
         entry = None if decoding and self._window_next else self._queue.choose(self._clock())
@@ -149,6 +168,10 @@ class Scheduler:
             self._window_next = False
             events += self._window(decoding)
         return events
+
+    def progress(self) -> list[Read]:
+        """Which prompts the last tick has read, and how far."""
+        return self._progress
 
     def stats(self) -> Stats:
         """Numbers of this moment."""
@@ -203,6 +226,8 @@ class Scheduler:
             return self._happened(conversation, self._broken(conversation, error))
         self._read_tokens += before - generation.reading
         self._queue.served(name, self._clock(), generation.reading)
+        total = len(conversation.request.prompt)
+        self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
         length = generation.state.length
         if length in conversation.boundaries and not (generation.finished and generation.finished.error):
             self._keep(conversation, marked=length in conversation.request.marks)

@@ -113,6 +113,7 @@ class Submit(Message, frozen=True, tag="submit"):
         keep: whether the conversation may be kept for a later request that begins with it.
         marks: token positions worth a checkpoint.
         salt: conversations with different ones share nothing.
+        client: who sends it; clients take turns however many requests each has. Empty stands for itself alone.
         exact: read the generated part again at the next turn, as a fresh process would.
     """
 
@@ -129,6 +130,7 @@ class Submit(Message, frozen=True, tag="submit"):
     keep: bool = True
     marks: tuple[int, ...] = ()
     salt: str = ""
+    client: str = ""
     exact: bool = False
 
 

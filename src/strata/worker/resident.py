@@ -2,51 +2,22 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from strata.engine import Finish, FinishReason, Request, Sampling, Token, Trace
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
+from strata.session.scheduler import Scheduler
 from strata.text import Tokenizer
 from strata.worker import messages as m
 from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
 from strata.worker.errors import Kind
-from strata.worker.turns import Read, Turns
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
     from strata.text.grammar import Grammars
-
-
-class Scheduler(Protocol):
-    """What computes: one unit of work at a time, events of several requests."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to compute."""
-        ...
-
-    def submit(self, request: Request) -> None:
-        """Take a request."""
-        ...
-
-    def cancel(self, name: str) -> None:
-        """End a request."""
-        ...
-
-    def tick(self) -> Sequence[tuple[str, Read | Token | Finish]]:
-        """One prompt pass or one window."""
-        ...
-
-    def stats(self) -> dict[str, Any]:
-        """Counters by name."""
-        ...
-
-    def close(self) -> None:
-        """Complete what is being saved."""
-        ...
 
 
 @dataclass(slots=True)
@@ -123,13 +94,14 @@ class Resident:
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
-        scheduler = Turns(network, trace, **(options or {}))
+        scheduling = values.options(options or {}, identity=file.fingerprint)
+        scheduler = Scheduler(network, scheduling, trace=trace)
         config = network.config
         ready = m.Ready(
             model=config.name,
             context=config.context,
             vocabulary=config.V,
-            limits=m.Limits(scheduler.slots, scheduler.bound, drafts=7 if network.drafts else 0),
+            limits=m.Limits(scheduling.slots, scheduling.queue, drafts=7 if network.drafts else 0),
             fingerprint=file.fingerprint,
             stop_ids=file.tokenizer.eos_ids,
             sampling=values.plain(sampling),
@@ -167,7 +139,8 @@ class Resident:
                 marks=request.marks,
                 salt=request.salt,
                 exact=request.exact,
-            )
+            ),
+            client=request.client,
         )
         self._times[request.id] = _Times(time.monotonic())
 
@@ -180,10 +153,14 @@ class Resident:
         answers: list[Answer] = []
         pieces: dict[str, list[m.Piece]] = {}
         began = time.monotonic()
-        for name, event in self._scheduler.tick():
-            times = self._times[name]
-            now = time.monotonic()
+        events = self._scheduler.tick()
+        now = time.monotonic()
+        for read in self._scheduler.progress():
+            times = self._times[read.id]
             times.started = times.started or began
+            answers.append(m.Progress(read.id, read.read, read.total, read.cached))
+        for name, event in events:
+            times = self._times[name]
             if isinstance(event, Token):
                 times.first = times.first or now
                 piece = m.Piece(event.id, self._tokenizer.token_bytes(event.id), event.logprob, event.top)
@@ -191,15 +168,12 @@ class Resident:
                 continue
             if name in pieces:  # what came before it
                 answers.append(m.Tokens(name, tuple(pieces.pop(name))))
-            if isinstance(event, Read):
-                answers.append(m.Progress(name, event.read, event.total, event.cached))
-            else:
-                answers.append(self._ended(name, event, self._times.pop(name), now))
+            answers.append(self._ended(name, event, self._times.pop(name), now))
         return [*answers, *(m.Tokens(name, tuple(found)) for name, found in pieces.items())]
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        return self._scheduler.stats()
+        return asdict(self._scheduler.stats())
 
     def trace(self) -> bytes:
         """The last windows."""

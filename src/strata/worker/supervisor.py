@@ -17,7 +17,7 @@ from strata.worker.requests import Entry, Requests, Stage
 from strata.worker.restarts import Restarts
 from strata.worker.silence import Silence
 from strata.worker.status import State, Status
-from strata.worker.wire import encode
+from strata.worker.wire import encode, encode_request
 
 GRACE = 5.0
 """Seconds an engine has to end by itself."""
@@ -154,13 +154,13 @@ class Supervisor:
         """Take a request, whatever the engine is doing.
 
         Raises:
-            RequestError: its id is in use.
+            RequestError: its id is in use, or a field has a value of the wrong type.
             QueueFullError: too many wait already.
             StrataError: there is no engine and will be none.
             ProtocolError: it holds values that cannot be sent.
         """
         entry = Entry(request)
-        frame = encode(request)
+        frame = encode_request(request)
         with self._changed:
             if self._state in {State.FAILED, State.CLOSED} or self._closing:
                 raise self._no_engine()

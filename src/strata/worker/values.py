@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from strata.engine import Drafting, Sampling
 from strata.errors import RequestError
+from strata.session.options import Options
 from strata.worker.messages import Ready, Submit
 
 
@@ -34,6 +36,17 @@ def drafting(values: Mapping[str, Any]) -> Drafting:
     return Drafting(**values)
 
 
+def options(values: Mapping[str, Any], *, identity: str) -> Options:
+    """How conversations are scheduled and kept; `identity` tells the model's file from others.
+
+    Raises:
+        RequestError: a name is unknown or a value out of range.
+    """
+    _known("scheduler", values, Options)
+    folder = values.get("folder")
+    return Options(**{"identity": identity, **values, "folder": None if folder is None else Path(folder)})
+
+
 def check(request: Submit, ready: Ready) -> None:
     """Refuse what no engine of this kind could answer.
 
@@ -50,12 +63,14 @@ def check(request: Submit, ready: Ready) -> None:
             f"the prompt has {len(request.prompt)} tokens, but the context holds {ready.context} and the answer needs "
             "room for at least one; shorten the prompt"
         )
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise RequestError(f"max_tokens must be an integer of at least 1, not {request.max_tokens}")
+    most: Any = request.max_tokens
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise RequestError(f"max_tokens must be an integer of at least 1, not {most!r}")
     if request.timeout is not None and not request.timeout > 0:
         raise RequestError(f"timeout must be a number of seconds above 0, not {request.timeout}")
-    if request.logprobs is not None and not 0 <= request.logprobs <= ready.limits.logprobs:
-        raise RequestError(f"logprobs must be from 0 to {ready.limits.logprobs}, not {request.logprobs}")
+    top: Any = request.logprobs
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= ready.limits.logprobs):
+        raise RequestError(f"logprobs must be an integer from 0 to {ready.limits.logprobs}, not {top!r}")
 
 
 def _known(what: str, values: Mapping[str, Any], kind: Any) -> None:

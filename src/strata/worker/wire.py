@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from strata.errors import RequestError
 from strata.worker.errors import ProtocolError
-from strata.worker.messages import Message, Order, Report
+from strata.worker.messages import Message, Order, Report, Submit
 
 LARGEST = 64 << 20
 """Bytes of a frame; a prompt of a million tokens takes five million."""
@@ -36,6 +37,24 @@ def encode(message: Message) -> bytes:
             f"a message of type {type(message).__name__} has {len(body)} bytes; a frame holds at most {LARGEST}"
         )
     return _HEAD.pack(len(body)) + body
+
+
+_submit = msgspec.msgpack.Decoder(Submit)
+
+
+def encode_request(request: Submit) -> bytes:
+    """One frame, after making sure that the engine will understand it: what it cannot read would end it.
+
+    Raises:
+        RequestError: a field has a value of the wrong type; names the field.
+        ProtocolError: as `encode`.
+    """
+    frame = encode(request)
+    try:
+        _submit.decode(memoryview(frame)[_HEAD.size :])
+    except msgspec.ValidationError as error:
+        raise RequestError(f"the request cannot be sent: {error}") from error
+    return frame
 
 
 class Frames(Generic[T]):
