@@ -87,6 +87,10 @@ class Model:
         """The model's name as its file says."""
         return self.ready.model
 
+    def trace(self) -> bytes:
+        """The engine's last windows as JSON text for Chrome's and Perfetto's trace viewers."""
+        return self.source.trace()
+
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text; with `special`, the text of control tokens becomes these tokens."""
         return self.tokenizer.encode(text, special=special)

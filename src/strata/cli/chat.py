@@ -40,8 +40,9 @@ def chat(  # noqa: D417  # options are described where they are declared
     from strata.text.chat.effort import check_effort
 
     check_effort(settings.effort)  # before anything is loaded
-    conversation = Conversation(load_model(settings, context.output), settings, context.output, system)
-    if text is not None:
-        conversation.ask(text)
-        return 0
-    return conversation.talk(context.interrupts)
+    with load_model(settings, context.output) as model:
+        conversation = Conversation(model, settings, context.output, system)
+        if text is not None:
+            conversation.ask(text)
+            return 0
+        return conversation.talk(context.interrupts)

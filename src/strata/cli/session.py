@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def load_model(settings: Settings, output: Output) -> "Model":
-    """Load the model; a bar shows progress, unused tensors are warned about."""
+    """Start an engine with the model in a process of its own; a bar shows progress, unused tensors are warned about."""
     name = settings.model if settings.model in BUNDLED else Path(settings.model).name
     bar = Bar(f"Loading {name}")
     with bar:
         from strata.api import load
 
-        model = load(settings.model, threads=settings.threads, on_load=bar.step)
+        model = load(settings.model, threads=settings.threads, process=True, on_load=bar.step)
     if model.unused:
         more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
         output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")

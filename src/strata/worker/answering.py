@@ -45,6 +45,10 @@ class Source(Protocol):
         """
         ...
 
+    def trace(self) -> bytes:
+        """The last windows, as Chrome/Perfetto JSON text."""
+        ...
+
     def close(self) -> None:
         """Put everything away."""
         ...
@@ -76,6 +80,11 @@ class InProcess:
             self.engine.submit(request)
             box = self._boxes[request.id] = Mailbox()
         return _Local(self, request.id, box)
+
+    def trace(self) -> bytes:
+        """The last windows, as Chrome/Perfetto JSON text."""
+        with self._lock:
+            return self.engine.trace()
 
     def close(self) -> None:
         """Complete what is being saved."""

@@ -18,6 +18,7 @@ from strata.worker import messages as m
 from strata.worker.wire import encode, receive, reports
 
 LOG = logging.getLogger("strata.worker")
+LOG.addHandler(logging.NullHandler())  # whoever wants to see it sets up logging
 
 LINE, LINES = 4096, 60
 """Bytes of a line of the log, and lines that are kept to be shown when the process dies."""

@@ -181,6 +181,17 @@ class Client:
         """The last windows, as Chrome/Perfetto JSON text."""
         return self._supervisor.ask(m.AskTrace)
 
+    def trace(self, seconds: float = 10.0) -> bytes:
+        """`ask_trace`, waited for.
+
+        Raises:
+            EngineError: there is no engine, or it did not answer in time.
+        """
+        try:
+            return self.ask_trace().result(seconds).json
+        except TimeoutError:
+            raise EngineError(Kind.ENGINE_HUNG, f"the engine did not answer within {seconds:g} s") from None
+
     def ping(self) -> "Future[m.Pong]":
         """A round trip through the engine's work loop."""
         return self._supervisor.ask(m.Ping)
