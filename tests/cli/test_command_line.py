@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strata.cli import reference
-from strata.cli.app import chat, completion, config, doctor, inspect, run
+from strata.cli.app import bench, chat, completion, config, doctor, inspect, run
 from strata.cli.flags import GlobalFlags, SamplingFlags, ThinkingFlags
 from strata.cli.main import main
 from strata.cli.output import printable
@@ -114,7 +114,7 @@ def test_completion_knows_that_a_switch_takes_no_value(switch, capsys) -> None:
     line = f'COMP_WORDS=(strata {switch} ""); COMP_CWORD=2; _strata; echo "${{COMPREPLY[@]}}"'
     script = capsys.readouterr().out + line
     done = subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True)
-    assert done.stdout == "chat run inspect doctor config completion\n"
+    assert done.stdout == "chat run bench inspect doctor config completion\n"
 
 
 def test_the_documents_agree_with_the_code() -> None:
@@ -123,7 +123,7 @@ def test_the_documents_agree_with_the_code() -> None:
     assert reference.settings() in text, again
     words = " ".join(text.split())
     # How a command is laid out is up to cyclopts, what is said of it is not.
-    for command in (chat, run, inspect, doctor, config, completion):
+    for command in (chat, run, bench, inspect, doctor, config, completion):
         assert f"### strata {command.__name__}" in text
         description = (command.__doc__ or "").split("Args:")[0]
         assert " ".join(description.split()) in words, again

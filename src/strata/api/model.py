@@ -52,7 +52,7 @@ class Model:
         self.template = template
         self.sampling = sampling
         self.ready = source.wait_ready()
-        self._file = file
+        self._opened = file
         self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -73,9 +73,18 @@ class Model:
         """Dimensions."""
         from strata.model import load_config
 
-        if self._file is None:
+        return load_config(self.file.metadata)
+
+    @property
+    def file(self) -> "ModelFile":
+        """The open file.
+
+        Raises:
+            StrataError: it was not made from one.
+        """
+        if self._opened is None:
             raise StrataError("this model was not made from a file; only its name and limits are known (`ready`)")
-        return load_config(self._file.metadata)
+        return self._opened
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -204,7 +213,7 @@ class Model:
         stops = Stops(given.pop("stop", None))
         grammar = self._grammar(given.pop("grammar", None), parser)
         drafts = given.pop("drafts", 0)
-        drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.drafts > 0)
+        drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.head)
         request = Submit(
             prompt=tuple(ids),
             id=f"{id(self)}-{next(self._numbers)}",

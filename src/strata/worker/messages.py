@@ -190,12 +190,14 @@ class Limits(msgspec.Struct, frozen=True):
         queue: requests that may wait.
         drafts: most tokens guessed ahead.
         logprobs: most alternatives to a token.
+        head: whether the model can guess with a draft head of its own.
     """
 
     conversations: int
     queue: int
     drafts: int = 7
     logprobs: int = 20
+    head: bool = False
 
 
 class Ready(Message, frozen=True, tag="ready"):

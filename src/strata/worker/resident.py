@@ -101,7 +101,7 @@ class Resident:
             model=config.name,
             context=config.context,
             vocabulary=config.V,
-            limits=m.Limits(scheduling.slots, scheduling.queue, drafts=7 if network.drafts else 0),
+            limits=m.Limits(scheduling.slots, scheduling.queue, head=network.drafts),
             fingerprint=file.fingerprint,
             stop_ids=file.tokenizer.eos_ids,
             sampling=values.plain(sampling),
