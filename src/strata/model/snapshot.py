@@ -16,7 +16,7 @@ whole state, byte for byte.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,7 +42,7 @@ class SnapshotError(StrataError):
     """Parts of a state do not belong together, or are not the parts of such a model's state (case K05)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
     """The rows of tokens [start, end), copied.
 
@@ -58,7 +58,7 @@ class Span:
     ratio: int
     tables: Mapping[str, Tensor]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Memory of the rows."""
         return _bytes(self.tables)
@@ -74,7 +74,7 @@ class Span:
         return Span(start, end, self.ratio, tables)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """What exists for one boundary only: recurrent states, tails, history, counters, the draft head's residual.
 
@@ -86,7 +86,7 @@ class Checkpoint:
     length: int
     tensors: Mapping[str, Tensor]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Memory of the tensors."""
         return _bytes(self.tensors)
