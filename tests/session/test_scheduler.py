@@ -326,6 +326,17 @@ def test_cancelling_at_random_leaves_everybody_else_right(net, alone) -> None:
     assert stats.generated_tokens == sum(isinstance(event, Token) for events in found.values() for event in events)
 
 
+def test_progress_is_seen_between_passes(net) -> None:
+    scheduler, text, seen = opened(net), prompt("other", 150), []
+    run(scheduler, request("before", text[:70], 1))
+    scheduler.submit(request("a", text, 2))
+    while not scheduler.idle:
+        seen.append(scheduler.progress("a"))
+        scheduler.tick()
+    assert seen == [(0, 150), (128, 150), (150, 150)]
+    assert scheduler.progress("a") is None
+
+
 def test_an_unknown_request_cannot_be_cancelled(net) -> None:
     assert not opened(net).cancel("nobody")
 

@@ -143,6 +143,11 @@ def test_numbers_that_are_not_finite_are_not_kept(states) -> None:  # case P02
     state.layers[1].s[0, 0, 0] = float("nan")
     with pytest.raises(SnapshotError, match=r"layer\.1\.s of a state of 66 tokens is not finite"):
         checkpoint(state)
+    state = states[66].clone()
+    state.layers[7].k.upto(66)[50] = float("inf")
+    cut(state, 0, 50, RATIO)
+    with pytest.raises(SnapshotError, match=r"layer\.7\.k of a state of 66 tokens is not finite"):
+        cut(state, 40, 66, RATIO)
 
 
 def test_a_state_that_is_not_settled_is_refused(states) -> None:

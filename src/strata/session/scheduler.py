@@ -141,12 +141,21 @@ class Scheduler:
             self._all[name].cancelled = True
         return name in self._all
 
+    def progress(self, name: str) -> tuple[int, int] | None:
+        """Tokens of a request's prompt that are read or known, and all of them; None if there is no such request."""
+        conversation = self._all.get(name)
+        if conversation is None:
+            return None
+        generation = conversation.generation
+        return generation.read_tokens if generation else 0, len(conversation.request.prompt)
+
     def tick(self) -> list[tuple[str, Event]]:
         """Do one unit of work: one pass over a prompt, or one window.
 
         Returns:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
+        self._store.catch_up()
         events = self._ended_early()
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
         entry = None if decoding and self._window_next else self._queue.choose(self._clock())
