@@ -1,11 +1,16 @@
 """Guessing ahead never changes the text, the log-probabilities or the state (cases L01, L02, L07, L09)."""
 
+import functools
+import itertools
+import random
+
 import pytest
 import torch
 
-from strata.engine import Drafting, Finish, Guesses, Sampling, Token, generate
+from strata.engine import Drafting, Finish, Generation, Guesses, Request, Sampling, Token, generate, step
 from strata.errors import RequestError
 from support.network import network, prompt
+from support.states import differing
 
 SAMPLINGS = {"greedy": Sampling(), "seeded": Sampling(temperature=1.5, top_k=8, seed=11)}
 DRAFTINGS = [
@@ -51,8 +56,9 @@ def test_text_and_state_are_those_without_drafts(sampling, drafting):
 class Oracle:
     """A drafter that knows the text, and is right for a given number of its guesses in each window."""
 
-    def __init__(self, text, right):
+    def __init__(self, text, right, depth=7):
         self.text = text
+        self.depth = depth
         self.right = right
         self.windows = []
         self._at = 0
@@ -60,7 +66,7 @@ class Oracle:
     def guess(self, state, tokens, most):  # noqa: ARG002  # the signature of a drafter
         self._at += len(tokens)
         right = self.right[len(self.windows) % len(self.right)]
-        known = self.text[self._at : self._at + min(7, most)]
+        known = self.text[self._at : self._at + min(self.depth, most)]
         return Guesses(tuple(t if i < right else (t + 1) % 512 for i, t in enumerate(known)), "oracle")
 
     def learn(self, guesses, accepted, seconds):
@@ -83,6 +89,88 @@ def test_any_pattern_of_right_and_wrong_guesses(sampling, right):
     assert usage.accepted["oracle"] == sum(accepted for _, accepted in oracle.windows)
     if right == [7]:
         assert oracle.windows == [(7, 7)] * 4 + [(6, 6)], "guesses that are all right are all taken"
+
+
+@functools.cache
+def plain_decode(count=24):
+    """Tokens of a greedy answer, and the settled state after each."""
+    with torch.inference_mode():
+        net, ids = network("other", drafts=True), prompt("other", 70)
+        state = net.new_state()
+        generation = Generation(net, state, Request("", tuple(ids), max_tokens=count))
+        tokens, states = generation.read(), {}
+        while not generation.finished:
+            tokens += step(net, [generation])[0]
+            states[state.length] = settled(net, state)
+        return [t.id for t in tokens[:-1]], states
+
+
+def settled(net, state):
+    copy = state.clone()
+    net.settle(copy)
+    return copy
+
+
+RANDOM = tuple(random.Random(5).randrange(8) for _ in range(30))
+PATTERNS = [(k,) for k in range(8)] + [RANDOM]
+
+
+@pytest.mark.parametrize("depth", range(1, 8), ids="depth{}".format)
+@pytest.mark.parametrize("right", PATTERNS, ids=lambda r: f"right{r[0]}" if len(r) == 1 else "random")
+def test_the_state_after_every_window_is_that_of_plain_decode(depth, right):
+    """Case L02: always wrong, right for exactly k of n, always right, random; all of the state after each window."""
+    if len(right) == 1 and right[0] > depth:
+        return  # the same as right for all of them
+    tokens, states = plain_decode()
+    net = network("other", drafts=True)
+    oracle = Oracle(tokens, right, depth)
+    generation = Generation(
+        net, net.new_state(), Request("", tuple(prompt("other", 70)), max_tokens=24), drafter=oracle
+    )
+    got = generation.read()
+    while not generation.finished:
+        got += step(net, [generation])[0]
+        assert differing(settled(net, generation.state), states[generation.state.length]) == []
+    assert [t.id for t in got[:-1]] == tokens
+    for (guesses, accepted), good in zip(oracle.windows, itertools.cycle(right), strict=False):
+        assert accepted == min(good, guesses)
+
+
+@pytest.mark.parametrize("when", ["fresh", "restored", "after a cancel", "moved"])
+def test_a_drafter_that_is_the_target_is_always_right(when):
+    """Case L07: 100% of the drafts of the target itself are taken, wherever the state comes from."""
+    tokens, _ = plain_decode()
+    net, ids = network("other", drafts=True), prompt("other", 70)
+    state = net.new_state()
+    first = 0
+    if when != "fresh":
+        first = 50
+        net.read(state, ids[:50])
+    if when == "restored":
+        kept = state.clone()
+        net.read(state, [5] * 30)
+        state = kept
+    elif when == "after a cancel":
+        r = Request("", (*ids[:50], *ids[50:60]), max_tokens=9)
+        cancelled = Generation(net, state.clone(), r, 50, drafter=Oracle([1] * 9, [7]))
+        cancelled.read()
+        step(net, [cancelled])
+        cancelled.cancel()
+    elif when == "moved":
+        others = [Generation(net, net.new_state(), Request("", (i, 7), max_tokens=9)) for i in range(3)]
+        for other in others:
+            other.read()
+        step(net, others)
+        state = state.clone()
+    oracle = Oracle(tokens, [7])
+    generation = Generation(net, state, Request("", tuple(ids), max_tokens=24), first, drafter=oracle)
+    got = generation.read()
+    while not generation.finished:
+        got += step(net, [generation])[0]
+    assert [t.id for t in got[:-1]] == tokens
+    usage = generation.finished.usage
+    assert usage.drafted == usage.accepted == {"oracle": 20}
+    assert usage.windows == 3
 
 
 def test_a_stop_token_inside_a_window_ends_the_text_there():

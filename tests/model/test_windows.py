@@ -7,6 +7,7 @@ import torch
 
 from strata.errors import RequestError
 from support.network import network, prompt
+from support.states import differing
 from support.tiny import SETTINGS
 
 
@@ -22,9 +23,7 @@ def same_bytes(a, b, net=None):
         a, b = a.clone(), b.clone()
         net.settle(a)
         net.settle(b)
-    left, right = dict(a.tensors()), dict(b.tensors())
-    assert left.keys() == right.keys()
-    return [name for name in left if not torch.equal(left[name], right[name])]
+    return differing(a, b)
 
 
 def begin(net, ids):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strata.errors import StrataError
 from strata.model.config import Ple
-from strata.ops.ngram.hash import row_numbers
+from strata.ops.ngram.hash import check, row_numbers
 from support.tiny import SETTINGS, oracle, oracle_ple
 
 SIZES = [
@@ -103,3 +104,29 @@ def test_the_constants_follow_from_the_seed():
             got.append(2 * ((z ^ (z >> 31)) % half) + 1)
         assert tuple(got) == expected
     assert oracle_ple(SETTINGS["base"])[0].tolist() == list(expected)
+
+
+def test_rows_of_the_smallest_vector():
+    """Case P03: the lags' multipliers in the right order; an end id in the middle resets; cuts change nothing."""
+    c = Ple(layer=0, n=3, heads=1, width=1, conv=4, eos=99, multipliers=(3, 5, 7), offsets=(0, 101), sizes=(101, 103))
+    start = (99, 99)
+    assert row_numbers(start, [7, 9, 11], c).tolist() == [[1, 124], [56, 136], [12, 162]]
+    whole = row_numbers(start, [7, 99, 9, 99, 11], c).tolist()
+    assert whole == [slow_row([7, 99, 9, 99, 11][: t + 1], c) for t in range(5)]
+    assert whole[2] == row_numbers(start, [9], c)[0].tolist()
+    assert row_numbers(start, [7], c).tolist() + row_numbers((99, 7), [9, 11], c).tolist() == [
+        [1, 124],
+        [56, 136],
+        [12, 162],
+    ]
+
+
+def test_a_number_outside_the_table_is_an_error():
+    """Case P08: never a clamp, never a read that wraps."""
+    good = np.array([[0, 5], [9, 3]])
+    check(good, 10)
+    for bad in (10, -1, np.int64(np.float64(-np.inf).view(np.int64)), 0x7F7F7F7F):
+        numbers = good.copy()
+        numbers[1, 0] = bad
+        with pytest.raises(StrataError, match=rf"row {bad} .*token 1 of its pass, number 0\), but it has 10 rows"):
+            check(numbers, 10)

@@ -169,6 +169,10 @@ class Generation:
             self.end(FinishReason.ERROR, error=error)
             return Guesses()
         self._unseen = []
+        if any(not 0 <= i < self.network.config.V for i in ids):
+            wrong = f"the drafter {source!r} guessed ids outside the vocabulary: {list(ids)}"
+            self.end(FinishReason.ERROR, error=GenerationError(wrong))
+            return Guesses()
         return Guesses(tuple(ids[: min(most, DEEPEST)]), source)
 
     def verify(self, logits: NDArray[np.float32], guesses: Guesses) -> "Verdict | None":

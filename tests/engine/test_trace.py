@@ -1,0 +1,81 @@
+"""The trace of windows."""
+
+import json
+
+import pytest
+import torch
+
+from strata.engine import Generation, Request, Trace, WindowRecord, step
+from support.network import network, prompt
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.inference_mode():
+        yield
+
+
+class Two:
+    """Guesses the same two tokens always."""
+
+    def guess(self, state, tokens, most):  # noqa: ARG002  # the signature of a drafter
+        return (3, 4)[:most], "two"
+
+    def learn(self, guesses, accepted, seconds):
+        pass
+
+
+def test_windows_and_passes_are_noted():
+    net, trace = network("other"), Trace()
+    a = Generation(net, net.new_state(), Request("a", tuple(prompt("other", 100)), max_tokens=4), drafter=Two())
+    b = Generation(net, net.new_state(), Request("b", tuple(prompt("other", 5)), max_tokens=9))
+    for generation in (a, b):
+        while generation.reading:
+            generation.read(64, trace=trace)
+    while not all(g.finished for g in (a, b)):
+        step(net, [a, b], trace=trace)
+    step(net, [a, b], trace=trace)  # nothing to do, nothing to note
+    assert [(r.rows, r.conversations) for r in trace.records[:3]] == [(64, 1), (36, 1), (5, 1)]
+    windows = trace.records[3:]
+    assert [(r.rows, r.conversations) for r in windows] == [(2, 2)] * 3 + [(1, 1)] * 5
+    assert all(r.run_us > r.commit_us > 0 for r in windows)
+    assert all(a.when < b.when for a, b in zip(trace.records, trace.records[1:], strict=False))
+    alone = Generation(net, net.new_state(), Request("c", (5, 6, 7), max_tokens=20), drafter=Two())
+    alone.read(trace=trace)
+    while not alone.finished:
+        step(net, [alone], trace=trace)
+    usage = alone.finished.usage
+    mine = trace.records[12:]
+    assert usage.windows == len(mine)
+    assert usage.drafted["two"] == sum(r.drafted.get("two", 0) for r in mine)
+    assert usage.accepted["two"] == sum(r.accepted for r in mine)
+
+
+def test_the_ring_forgets_the_oldest():
+    trace = Trace(3)
+    for when in range(5):
+        trace.add(WindowRecord(when, 1, 1))
+    assert [r.when for r in trace.records] == [2, 3, 4]
+    assert (len(trace), trace.count) == (3, 5)
+
+
+def test_the_export_is_what_chrome_and_perfetto_read():
+    """Complete events with microseconds; phases lie inside their window, one after another."""
+    trace = Trace()
+    trace.add(WindowRecord(2_000_000, 64, 1, read_us=500.0))
+    trace.add(WindowRecord(3_000_000, 4, 1, {"head": 3}, 2, draft_us=10.0, run_us=100.0, verify_us=5.0, commit_us=7.5))
+    document = json.loads(trace.export())
+    events = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    assert all(e.keys() >= {"name", "ph", "ts", "dur", "pid", "tid"} for e in events)
+    assert [(e["name"], e["ts"], e["dur"]) for e in events] == [
+        ("prompt pass", 2000.0, 500.0),
+        ("read", 2000.0, 500.0),
+        ("window", 3000.0, 122.5),
+        ("draft", 3000.0, 10.0),
+        ("run", 3010.0, 100.0),
+        ("verify", 3110.0, 5.0),
+        ("commit", 3115.0, 7.5),
+    ]
+    assert events[2]["args"] == {
+        "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "hits": {}, "misses": {},
+    }  # fmt: skip
