@@ -192,6 +192,21 @@ def test_files_of_other_models_go_first_when_room_is_needed(place) -> None:
     mine.close()
 
 
+def test_a_damaged_file_is_replaced_by_the_same_part(place) -> None:
+    first = opened(place)
+    path = first.save(*part(1)).path
+    first.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    second = opened(place)
+    assert list(second.scan()) == []
+    again = second.save(*part(1))
+    assert again.path == path
+    assert second.bytes == again.bytes
+    second.forget_foreign(lambda: True)
+    second.close()
+    assert path.stat().st_size == again.bytes == second.bytes
+
+
 def test_another_file_in_the_place_of_one_is_noticed(place) -> None:
     opening = opened(place)
     one, two = opening.save(*part(1)), opening.save(*part(2))

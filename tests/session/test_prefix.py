@@ -272,3 +272,34 @@ def test_a_pinned_conversation_may_leave_memory_but_not_the_tree() -> None:
 def test_what_is_kept_of_no_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="no tokens"):
         keep(filled(), "")
+
+
+def test_nothing_stays_of_conversations_that_left() -> None:  # case N06
+    tree: Tree[Line, Mark] = Tree()
+    for i in range(2000):
+        symbols = (i, *range(10))
+        node = tree.insert(
+            f"picture {i % 500}", symbols, lambda a, b, of=symbols: Line(of[a:b], a), Mark(("", symbols))
+        )
+        tree.pin(node)
+        evict(tree, 300, protected=150)
+        tree.unpin(node)
+        assert tree.bytes <= 300
+        assert len(tree._roots) <= 30
+    evict(tree, 0)
+    assert not tree._roots
+
+
+def test_rows_that_cannot_be_had_leave_nothing_behind() -> None:
+    tree = filled("abcd")
+
+    def fails(*_):
+        raise KeyError
+
+    for symbols in ((1, 2, 3), tuple(map(ord, "abx"))):
+        with pytest.raises(KeyError):
+            tree.insert("", symbols, fails, Mark(("", symbols)))
+    with pytest.raises(KeyError):
+        tree.insert("picture", (1, 2), fails, Mark(("picture", (1, 2))))
+    assert texts(tree) == {"abcd"}
+    assert list(tree._roots) == [""]

@@ -76,17 +76,20 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def finish(self, data) -> None:
-        name = data.draw(st.sampled_from(sorted(self.known)))
+        self.leave(data.draw(st.sampled_from(sorted(self.known))))
+
+    def leave(self, name) -> None:
         self.queue.remove(name)
-        del self.known[name]
+        client = self.known.pop(name)["client"]
+        if not any(entry["client"] == client for entry in self.known.values()):
+            self.latest.pop(client, None)
 
     @rule()
     def expire(self) -> None:
         late = self.queue.expired(self.now)
         assert late == [name for name, entry in self.known.items() if self.now >= entry["end"]]
         for name in late:
-            self.queue.remove(name)
-            del self.known[name]
+            self.leave(name)
 
     @invariant()
     def the_stages_agree(self) -> None:
@@ -141,6 +144,14 @@ def test_clients_take_turns_however_many_requests_each_has() -> None:
     queue.add("one", 0.0, work=400, client="one")  # came last and is the longest
     order = [reads(queue, 0.0) for _ in range(11)]
     assert order.index("one") <= 1, order
+
+
+def test_nothing_stays_of_clients_that_left() -> None:  # case N06
+    queue = Queue(slots=1, bound=5)
+    for i in range(1000):
+        queue.add(f"{i}", 0.0, work=10, client=f"client {i}")
+        assert reads(queue, 0.0) == f"{i}"
+    assert not queue._turns
 
 
 def test_priority_goes_first() -> None:

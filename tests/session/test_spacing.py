@@ -31,7 +31,7 @@ def test_thinning_twice_changes_nothing(boundaries, step) -> None:
 
 @given(st.integers(1, 1_000_000))
 def test_a_long_conversation_keeps_few(length) -> None:
-    assert len(planned(0, length, 512, ())) <= 2 + max(1, length // 512).bit_length()
+    assert len(planned(0, length, 512, ())) <= 3 + max(1, length // 512).bit_length()
 
 
 @pytest.mark.parametrize("back", [1, 100, 511, 600, 5000, 40_000])
@@ -44,8 +44,13 @@ def test_going_back_reads_about_as_much_again_or_one_step(back) -> None:
 
 def test_what_is_planned_lies_behind_what_is_held() -> None:
     assert planned(0, 100, 512, ()) == [100]
-    assert planned(0, 1100, 512, (7, 1100, 1200)) == [7, 512, 1100]
-    assert planned(600, 1700, 512, (7, 600, 601)) == [601, 1024, 1700]
+    assert planned(0, 1100, 512, (7, 1100, 1200)) == [7, 512, 1024, 1100]
+    assert planned(600, 1700, 512, (7, 600, 601)) == [601, 1024, 1536, 1700]
+
+
+@pytest.mark.parametrize("length", [2, 512, 513, 520, 1024, 5000])
+def test_whoever_asks_the_same_again_reads_one_step_at_most(length) -> None:
+    assert length - max(b for b in [0, *planned(0, length, 512, ())] if b < length) <= 512
 
 
 def test_a_conversation_that_grows_turn_by_turn_keeps_few_and_near_ones() -> None:

@@ -158,6 +158,18 @@ def test_cold_conversations_are_parked_and_come_back(tmp_path, states, texts) ->
         expect(again, states, texts, name, 101)
 
 
+def test_memory_that_waits_for_files_is_given_back_once_they_are_written(tmp_path, states, texts) -> None:
+    store = opened(tmp_path, ram=0)
+    store._folder._jobs.put(lambda: time.sleep(0.05))
+    keep(store, states, texts, "one", 101)
+    store.catch_up()
+    assert store.ram_bytes > 0
+    settle_writes(store)
+    store.catch_up()
+    assert store.ram_bytes == 0
+    store.close()
+
+
 def test_without_a_folder_the_least_recently_used_go(states, texts) -> None:
     store = opened()
     keep(store, states, texts, "one", 101)

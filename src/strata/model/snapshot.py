@@ -16,7 +16,7 @@ whole state, byte for byte.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,7 +42,7 @@ class SnapshotError(StrataError):
     """Parts of a state do not belong together, or are not the parts of such a model's state (case K05)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
     """The rows of tokens [start, end), copied.
 
@@ -58,7 +58,7 @@ class Span:
     ratio: int
     tables: Mapping[str, Tensor]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Memory of the rows."""
         return _bytes(self.tables)
@@ -74,7 +74,7 @@ class Span:
         return Span(start, end, self.ratio, tables)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """What exists for one boundary only: recurrent states, tails, history, counters, the draft head's residual.
 
@@ -86,14 +86,19 @@ class Checkpoint:
     length: int
     tensors: Mapping[str, Tensor]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Memory of the tensors."""
         return _bytes(self.tensors)
 
 
 def cut(state: State, start: int, end: int, ratio: int) -> Span:
-    """Copy the rows of tokens [start, end) of a settled state; `ratio` is the tokens of an indexer block."""
+    """Copy the rows of tokens [start, end) of a settled state; `ratio` is the tokens of an indexer block.
+
+    Raises:
+        SnapshotError: the state is not settled or has fewer tokens; or a number is not finite, so nothing may be built
+            on it (case P02).
+    """
     if not 0 <= start < end <= state.length:
         raise SnapshotError(f"tokens {start} to {end} are not within a state of {state.length}")
     tables = {}
@@ -105,6 +110,7 @@ def cut(state: State, start: int, end: int, ratio: int) -> Span:
                 "only settled states are kept"
             )
         tables[name] = rows.upto(rows.length)[count(start) : count(end)].clone()
+    _check_finite(tables, state.length)
     return Span(start, end, ratio, tables)
 
 
@@ -125,9 +131,7 @@ def checkpoint(state: State) -> Checkpoint:
     expected = {COUNTERS, *(name for name, _, _ in _single(state))}
     if tensors.keys() != expected:
         raise SnapshotError(f"no part of a snapshot keeps {', '.join(sorted(tensors.keys() ^ expected))}")
-    bad = sorted(name for name, value in tensors.items() if not bool(torch.isfinite(value).all()))
-    if bad:
-        raise SnapshotError(f"{', '.join(bad)} of a state of {state.length} tokens is not finite; it is not kept")
+    _check_finite(tensors, state.length)
     return Checkpoint(state.length, tensors)
 
 
@@ -168,6 +172,12 @@ def assemble(c: "ModelConfig", spans: Sequence[Span], end: Checkpoint, *, drafts
     state.length, state.next_position = counters[:2]
     state.history = tuple(counters[2:])
     return state
+
+
+def _check_finite(tensors: Mapping[str, Tensor], length: int) -> None:
+    bad = sorted(name for name, value in tensors.items() if not bool(torch.isfinite(value).all()))
+    if bad:
+        raise SnapshotError(f"{', '.join(bad)} of a state of {length} tokens is not finite; it is not kept")
 
 
 def _check_boundaries(spans: Sequence[Span], length: int) -> None:

@@ -46,7 +46,7 @@ def fingerprint(network: "Network", extra: str = "") -> str:
     add("mtp", network.mtp)
     add("tables", [(name, str(tensor.dtype)) for name, tensor in network.new_state().tensors()])
     add("extra", extra)
-    arrays = list(_arrays(network.weights, set()))
+    arrays = list(_arrays(network.weights))
     whole = sum(array.nbytes for array in arrays) <= WHOLE
     for array in arrays:
         add("array", (str(array.dtype), array.shape))
@@ -61,11 +61,8 @@ def fingerprint(network: "Network", extra: str = "") -> str:
     return digest.hexdigest()
 
 
-def _arrays(value: Any, seen: set[int]) -> Iterator[np.ndarray[Any, Any]]:
-    """Every number within the weights, each object once, in the order of the fields."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
+def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Every number within the weights, in the order of the fields."""
     if isinstance(value, torch.Tensor):
         plain = value.detach().cpu().contiguous()
         yield (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
@@ -74,13 +71,13 @@ def _arrays(value: Any, seen: set[int]) -> Iterator[np.ndarray[Any, Any]]:
     elif hasattr(value, "rows") and hasattr(value, "shape"):
         count = value.shape[0]
         chosen = range(count) if count <= ROWS else [i * (count - 1) // (ROWS - 1) for i in range(ROWS)]
-        yield from _arrays(value.rows(list(chosen)), seen)
+        yield from _arrays(value.rows(list(chosen)))
     elif is_dataclass(value):
         for field in fields(value):
-            yield from _arrays(getattr(value, field.name), seen)
+            yield from _arrays(getattr(value, field.name))
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _arrays(part, seen)
+            yield from _arrays(part)
     elif value is None or isinstance(value, str | bytes | int | float | Enum):
         yield np.frombuffer(repr(value).encode(), np.uint8)
     else:

@@ -1,6 +1,7 @@
 """A folder of stored parts: written aside and renamed, one engine at a time, off the hot path."""
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -96,7 +97,11 @@ class Folder:
             names = sorted(path.iterdir())
         except OSError as error:
             os.close(self._lock)
-            reason = "another process stores its conversations there" if error.errno in {11, 13} else error.strerror
+            reason = (
+                "another process stores its conversations there"
+                if error.errno in {errno.EAGAIN, errno.EACCES}
+                else error.strerror
+            )
             raise StrataError(f"conversations cannot be stored in {path}: {reason}; choose another folder") from error
         for name in names:
             if name.name.endswith(UNFINISHED):  # whoever wrote it was ended
@@ -141,7 +146,7 @@ class Folder:
         """Write a file some time soon. The tensors must not change any more."""
         digest = fileformat.front(header)[-fileformat.DIGEST :]
         file = File(self.path / name_of(header), header, digest, fileformat.size_of(header))
-        self._count(file.bytes, file.bytes)
+        self._count(file.bytes - self._foreign.pop(file.path, 0), file.bytes)  # one that was damaged is replaced
         self._jobs.put(lambda: self._save(file, tensors))
         return file
 

@@ -9,6 +9,9 @@ from strata.session.queue import AGING
 ROWS = 8
 """Most conversations of a window."""
 
+CUT = 64
+"""Passes over prompts end at multiples of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -23,7 +26,7 @@ class Options:
         disk: bytes of the folder.
         reserve: bytes that stay free on the folder's disk.
         identity: what tells the model's file from others, besides the fingerprint taken of the weights.
-        step: tokens between checkpoints that nobody asked for.
+        step: tokens between checkpoints that nobody asked for; in effect a multiple of `rows`, where passes end.
         rows: tokens of a pass over a prompt, a multiple of 64; None is the network's own size. While a pass is
             computed nothing else is.
         same_forms: whether this device computes a token to the same bytes as part of a prompt and in a window. The
@@ -51,6 +54,8 @@ class Options:
         """Check the ranges."""
         if not 1 <= self.slots <= ROWS:
             raise RequestError(f"slots must be from 1 to {ROWS}, not {self.slots}: a window has at most {ROWS} rows")
+        if self.rows is not None and (self.rows < CUT or self.rows % CUT):
+            raise RequestError(f"passes have a multiple of {CUT} rows, not {self.rows}")
         if self.step < 1:
             raise RequestError(f"checkpoints need a distance of at least 1 token, not {self.step}")
         for name in ("queue", "ram", "disk", "reserve"):

@@ -92,7 +92,8 @@ class Tree(Generic[R, C]):
         Args:
             salt: part of the key.
             symbols: one a token, at least one.
-            rows: called with (start, end) for the rows of tokens that no edge has yet, at most once.
+            rows: called with (start, end) for the rows of tokens that no edge has yet, at most once; if it raises,
+                nothing is kept.
             checkpoint: of the boundary behind the last symbol; None keeps rows alone, until `tidy`.
             marked: a boundary worth keeping when checkpoints are thinned out.
         """
@@ -100,7 +101,12 @@ class Tree(Generic[R, C]):
             raise ValueError("nothing is kept of no tokens")
         node = self._reach(salt, symbols)
         if node.end < len(symbols):
-            leaf = Node[R, C](tuple(symbols[node.end :]), node.end, len(symbols), node, rows(node.end, len(symbols)))
+            try:
+                part = rows(node.end, len(symbols))
+            except BaseException:
+                self._prune(node)  # it may be a root made for this
+                raise
+            leaf = Node[R, C](tuple(symbols[node.end :]), node.end, len(symbols), node, part)
             node.children[leaf.symbols[0]] = leaf
             if len(node.children) == 2:
                 self._parted(node)

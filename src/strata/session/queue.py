@@ -71,7 +71,7 @@ class Queue:
         self._entries: dict[str, Entry] = {}
         self._arrived = 0
         self._turn = 0  # the latest turn of which a request was begun
-        self._turns: dict[str, int] = {}  # of the latest request, by client; only turns that are still to come
+        self._turns: dict[str, int] = {}  # of the latest request, by client with unfinished ones
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -148,14 +148,15 @@ class Queue:
         """A pass was made for a request, and so many tokens are left; without any left it decodes."""
         entry = self._entries[name]
         entry.served, entry.work = now, work
-        if entry.turn > self._turn:
-            self._turn = entry.turn
-            self._turns = {client: turn for client, turn in self._turns.items() if turn >= self._turn}
+        self._turn = max(self._turn, entry.turn)
         entry.stage = Stage.READING if work else Stage.DECODING
 
     def remove(self, name: str) -> Entry:
         """A request is finished, whatever its stage."""
-        return self._entries.pop(name)
+        entry = self._entries.pop(name)
+        if all(other.client != entry.client for other in self._entries.values()):
+            self._turns.pop(entry.client, None)
+        return entry
 
     def expired(self, now: float) -> list[str]:
         """Requests whose time is over, whatever their stage."""

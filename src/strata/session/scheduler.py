@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from strata.engine import Event, Finish, FinishReason, Generation, GenerationError, Request, Token, Trace, Usage, step
 from strata.errors import StrataError
+from strata.model.network import PASS_ROWS
 from strata.session.conversation import WHOLE, Conversation
 from strata.session.fingerprint import fingerprint
 from strata.session.folder import Folder
@@ -16,7 +17,7 @@ from strata.session.queue import Queue, Stage
 from strata.session.store import Place, Store
 
 if TYPE_CHECKING:
-    from strata.model import Network
+    from strata.model import Network, State
 
 log = logging.getLogger("strata.session")
 
@@ -110,6 +111,8 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
+        # Passes end at multiples of their rows, so only there a state can be kept.
+        self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
         self._progress: list[Read] = []
         self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
@@ -117,7 +120,12 @@ class Scheduler:
         if o.keep and o.folder:
             folder = Folder(o.folder, fingerprint(network, o.identity), reserve=o.reserve)
         self._store = Store(
-            network.config, drafts=network.drafts, ram=o.ram if o.keep else 0, step=o.step, folder=folder, disk=o.disk
+            network.config,
+            drafts=network.drafts,
+            ram=o.ram if o.keep else 0,
+            step=self._step,
+            folder=folder,
+            disk=o.disk,
         )
 
     @property
@@ -151,6 +159,14 @@ class Scheduler:
             self._all[name].cancelled = True
         return name in self._all
 
+    def progress(self, name: str) -> tuple[int, int] | None:
+        """Tokens of a request's prompt that are read or known, and all of them; None if there is no such request."""
+        conversation = self._all.get(name)
+        if conversation is None:
+            return None
+        generation = conversation.generation
+        return generation.read_tokens if generation else 0, len(conversation.request.prompt)
+
     def tick(self) -> list[tuple[str, Event]]:
         """Do one unit of work: one pass over a prompt, or one window.
 
@@ -158,6 +174,7 @@ class Scheduler:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
         self._progress = []
+        self._store.catch_up()
         events = self._ended_early()
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
         entry = None if decoding and self._window_next else self._queue.choose(self._clock())
@@ -250,18 +267,25 @@ class Scheduler:
     def _begin(self, conversation: Conversation) -> Generation:
         """Find where a prompt can be gone on from."""
         request = conversation.request
-        state = self._network.new_state()
-        if self._may_keep(request):
-            loose = self._loose(request)
-            found = self._store.restore(request.salt, request.prompt, loose=loose, every=1 if loose else WHOLE)
-            state, conversation.place = found or (state, None)
+        state, conversation.place = self._restored(request) or (self._network.new_state(), None)
         before = conversation.place.full() if conversation.place else ()
         generation = Generation(
             self._network, state, request, len(before), submitted=conversation.submitted, clock=self._clock
         )
-        conversation.begin(generation, before, self._options.step, same_forms=self._options.same_forms)
+        conversation.begin(generation, before, self._step, same_forms=self._options.same_forms)
         self._cached_tokens += conversation.cached
         return generation
+
+    def _restored(self, request: Request) -> "tuple[State, Place] | None":
+        """The state of a known beginning of a prompt, and its place, pinned."""
+        if not self._may_keep(request):
+            return None
+        loose = self._loose(request)
+        try:
+            return self._store.restore(request.salt, request.prompt, loose=loose, every=1 if loose else WHOLE)
+        except Exception:
+            log.exception("what is kept could not be used for request %r; its whole prompt is read", request.id)
+            return None
 
     def _happened(self, conversation: Conversation, events: list[Event]) -> list[tuple[str, Event]]:
         """Note events of a request, and let it go after the last."""

@@ -32,8 +32,9 @@ def planned(first: int, length: int, step: int, marks: Iterable[int]) -> list[in
     """Boundaries worth a checkpoint while a prompt's tokens from `first` to `length` are read.
 
     Absolute multiples of `step`, the marks, and the prompt's end; thinned as they will be once the prompt is read, so
-    that no checkpoint is taken only to be thrown away.
+    that no checkpoint is taken only to be thrown away. The last multiple of `step` always stays: whoever asks the same
+    again needs a checkpoint before the end, since one token at least has to be read.
     """
     wanted = {mark for mark in marks if first < mark < length}
     regular = range(first - first % step + step, length, step)
-    return spaced({*regular, *wanted, length}, wanted, step)
+    return spaced({*regular, *wanted, length}, wanted | {*regular[-1:]}, step)

@@ -63,6 +63,7 @@ class Store:
         self._folder = folder
         self._disk = disk
         self._tree: Tree[Part, Part] = Tree()
+        self._waiting = False  # the memory's budget is exceeded until files are written
         self.counts = Counts()
         if folder:
             self._take_in(folder)
@@ -171,6 +172,11 @@ class Store:
         self._trim_ram()
         self._trim_disk()
 
+    def catch_up(self) -> None:
+        """Give memory back that was waiting for files to be written; costs nothing where none does."""
+        if self._waiting and self._folder and not self._folder.pending:
+            self.trim()
+
     def close(self) -> None:
         """Write everything to files that is not there yet, and wait until that is done."""
         if self._folder:
@@ -223,6 +229,7 @@ class Store:
 
     def _trim_ram(self) -> None:
         total, folder = self._tree.bytes, self._folder
+        self._waiting = False
         if total <= self._ram:
             return
         salts = {id(part): (salt, node) for salt, node in self._tree.salted() for part in (node.rows, node.checkpoint)}
@@ -244,6 +251,7 @@ class Store:
             total -= part.bytes
             self.counts.evicted += part.start == part.end
             self._give_up([part])
+        self._waiting = total > self._ram
 
     def _trim_disk(self) -> None:
         folder = self._folder

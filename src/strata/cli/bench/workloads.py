@@ -94,7 +94,7 @@ class Bench:
         return usage.reading_s
 
     def _warm(self) -> float:
-        """The same for a prompt that was read a moment ago, with a little more behind it: a conversation's next turn."""
+        """The same for a prompt whose beginning was read a moment ago: a conversation's next turn."""
         ids = self._random()
         self._number += 1
         salt = f"warm {self._number}"
