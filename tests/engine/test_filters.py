@@ -6,12 +6,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers.generation import logits_process as judge
 
-from strata.engine import Sampling
-from strata.engine.filters import filtered, likeliest
+from strata.engine import Sampling, filters
+from strata.engine.filters import likeliest
+
+
+def filtered(x, sampling):
+    return filters.filtered(x, np.full(len(x), np.nan), sampling)
 
 
 def distribution(x, sampling):
@@ -104,12 +108,13 @@ def test_a_share_that_is_met_exactly_is_met():
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.floats(-40, 0), min_size=1, max_size=40),
+    st.lists(st.integers(-40 * 128, 0).map(lambda n: n / 128), min_size=1, max_size=40),
     st.integers(0, 45),
     st.floats(0, 1),
     st.floats(0, 1),
     st.floats(0, 1),
 )
+@example([-1.0], 0, 1.0, 0.0, 0.0)  # neither is near the entropy
 def test_anything_else_follows_them_too(values, top_k, top_p, min_p, typical_p):
     x = np.array([0.0, *values])
     sampling = Sampling(1.0, top_k, top_p, min_p, typical_p=typical_p)

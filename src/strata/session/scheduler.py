@@ -114,7 +114,7 @@ class Scheduler:
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
-        self._progress: list[Read] = []
+        self._reads: list[Read] = []
         self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
         folder = None
         if o.keep and o.folder:
@@ -173,7 +173,7 @@ class Scheduler:
         Returns:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
-        self._progress = []
+        self._reads = []
         self._store.catch_up()
         events = self._ended_early()
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
@@ -186,9 +186,10 @@ class Scheduler:
             events += self._window(decoding)
         return events
 
-    def progress(self) -> list[Read]:
-        """Which prompts the last tick has read, and how far."""
-        return self._progress
+    @property
+    def reads(self) -> list[Read]:
+        """Which prompts the last tick has read on, and how far they are."""
+        return self._reads
 
     def stats(self) -> Stats:
         """Numbers of this moment."""
@@ -244,7 +245,7 @@ class Scheduler:
         self._read_tokens += before - generation.reading
         self._queue.served(name, self._clock(), generation.reading)
         total = len(conversation.request.prompt)
-        self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
+        self._reads.append(Read(name, generation.read_tokens, total, conversation.cached))
         length = generation.state.length
         if length in conversation.boundaries and not (generation.finished and generation.finished.error):
             self._keep(conversation, marked=length in conversation.request.marks)
