@@ -2,6 +2,8 @@
 
 import threading
 import time
+import weakref
+from collections import deque
 from typing import Protocol
 
 from strata.worker import messages as m
@@ -65,6 +67,7 @@ class InProcess:
         self.engine = engine
         self._lock = threading.RLock()
         self._boxes: dict[str, Mailbox] = {}
+        self._unwanted: deque[str] = deque()
 
     def wait_ready(self, seconds: float | None = None) -> m.Ready:  # noqa: ARG002  # it always is
         """What it is and takes."""
@@ -77,6 +80,7 @@ class InProcess:
             StrataError: it cannot be taken.
         """
         with self._lock:
+            self._forget()
             self.engine.submit(request)
             box = self._boxes[request.id] = Mailbox()
         return _Local(self, request.id, box)
@@ -96,6 +100,7 @@ class InProcess:
         with self._lock:
             if (event := box.take(0)) is not None or box.over:
                 return event
+            self._forget()
             if not self.engine.idle and (pause := self.engine.wait()) > 0:
                 time.sleep(pause)
             for answer in self.engine.tick():
@@ -116,8 +121,12 @@ class InProcess:
             self.engine.cancel(name)
 
     def drop(self, name: str) -> None:
-        """End a request that nobody waits for any more."""
-        with self._lock:
+        """End a request that nobody waits for any more, before the next unit of work; may be called anywhere."""
+        self._unwanted.append(name)
+
+    def _forget(self) -> None:
+        while self._unwanted:
+            name = self._unwanted.popleft()
             if self._boxes.pop(name, None) is not None:
                 self.engine.cancel(name)
 
@@ -129,6 +138,8 @@ class _Local:
         self._source = source
         self._name = name
         self._box = box
+        self._end = weakref.finalize(self, source.drop, name)  # an answer that is forgotten unread
+        self._end.atexit = False
 
     def take(self, seconds: float | None = None) -> m.Event | None:
         """The next event; with a time limit None after one unit of work that brought none."""
@@ -143,4 +154,4 @@ class _Local:
 
     def close(self) -> None:
         """End the request if it has not ended."""
-        self._source.drop(self._name)
+        self._end()
