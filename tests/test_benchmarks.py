@@ -9,9 +9,11 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 SMALL = {
     "conversations.py": ["--rounds", "1", "--lengths", "64"],
+    "delta_rule.py": ["--rounds", "1", "--rows", "1", "64"],
     "drafts.py": ["--rounds", "1", "--tokens", "4"],
     "experts_gemv.py": ["--megabytes", "1", "--repeats", "1", "--types", "Q8_0", "F32", "--keep", "no"],
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
+    "windows.py": ["--rounds", "1"],
 }
 
 

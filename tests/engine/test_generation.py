@@ -402,3 +402,23 @@ def test_requests_that_make_no_sense_are_refused():
     with pytest.raises(RequestError, match="1 to 8 generations, not 0"):
         step(net, [])
     assert np.prod([state.length, reading.state.length]) == 0
+
+
+def test_a_drafter_learns_from_windows_of_its_own_only():
+    class Watching:
+        learned = 0
+
+        def guess(self, state, tokens, most):  # noqa: ARG002  # the signature of a drafter
+            return (), ""
+
+        def learn(self, guesses, accepted, seconds):  # noqa: ARG002
+            self.learned += 1
+
+    net, drafter = network(NAME), Watching()
+    mine, other = begin(net, request(1), drafter=drafter), begin(net, request(2))
+    mine.read()
+    other.read()
+    step(net, [mine])
+    step(net, [mine, other])
+    step(net, [mine])
+    assert drafter.learned == 2

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.engine.drafting.measured import RETRY, Measured
+from strata.engine.drafting.timings import Timings
 
 
 def play(windows, *, row_cost, draft_cost, right, most=7):
@@ -48,8 +49,34 @@ def test_a_depth_is_always_within_its_limits(most, history):
 
 
 def test_costs_between_measured_windows_are_interpolated():
-    measured = Measured(7)
+    timings = Timings()
+    timings.computed(1, 1.0)
+    timings.computed(5, 2.0)
+    assert timings.window(3) == pytest.approx(1.5)
+    assert timings.window(7) == pytest.approx(2.2)
+
+
+def test_a_few_slow_windows_are_not_believed():
+    """Another program had the processor for a moment."""
+    timings = Timings()
+    for seconds in (1.0, 1.0, 9.0, 1.0, 7.0, 1.0):
+        timings.computed(1, seconds)
+        timings.drafted(2, seconds / 5)
+    assert timings.window(1) == 1.0
+    assert timings.step == pytest.approx(0.1)
+
+
+def test_a_new_conversation_knows_what_others_measured():
+    timings = Timings()
+    first = Measured(7, timings)
+    assert first.depth(7) == 0, "the first window says what one row costs"
+    for depth in (0, 1, 3, 7):
+        first.drafted(depth, depth * 0.02)
+        first.verified(depth, depth, 1.0 + 0.05 * depth)
+    assert Measured(7, timings).depth(7) > 1
+
+
+def test_guesses_that_cost_nothing_need_no_measuring():
+    measured = Measured(7, head=False)
     measured.verified(0, 0, 1.0)
-    measured.verified(4, 4, 2.0)
-    assert measured._window(3) == pytest.approx(1.5)
-    assert measured._window(7) == pytest.approx(2.2)
+    assert measured.depth(7) > 1

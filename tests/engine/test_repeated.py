@@ -19,8 +19,8 @@ net = replace(net, drafts=True)
 with torch.inference_mode():
     for _ in range(2):
         prompts = [tuple(range(5 + i, 90 + i)) for i in range(3)]
-        many = [Generation(net, net.new_state(), Request("", ids, max_tokens=6)) for ids in prompts]
-        one = Request("", tuple(range(20, 60)), max_tokens=12, drafting=Drafting(4, head=True, floor=0.0))
+        many = [Generation(net, net.new_state(), Request("", ids, max_tokens=3)) for ids in prompts]
+        one = Request("", tuple(range(20, 60)), max_tokens=6, drafting=Drafting(4, head=True, floor=0.0))
         one = Generation(net, net.new_state(), one)
         for g in (*many, one):
             g.read(64), g.read(64)

@@ -8,6 +8,7 @@ from strata.engine.chooser import Chooser
 from strata.engine.constraint import Constraint
 from strata.engine.drafting.drafter import Drafter, Guesses
 from strata.engine.drafting.options import Drafting
+from strata.engine.drafting.timings import Timings
 from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
 from strata.engine.generation import Generation
 from strata.engine.loop import generate
@@ -33,6 +34,7 @@ __all__ = [
     "Request",
     "Sampling",
     "Scored",
+    "Timings",
     "Token",
     "Trace",
     "Usage",

@@ -12,6 +12,7 @@ from strata.engine.choice import Token
 from strata.engine.chooser import Chooser
 from strata.engine.drafting.drafter import Drafter, Guesser, Guesses
 from strata.engine.drafting.options import DEEPEST
+from strata.engine.drafting.timings import Timings
 from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
 from strata.engine.request import Request
 from strata.engine.trace import Trace, WindowRecord
@@ -38,6 +39,7 @@ class Generation:
         request: what to compute.
         first: tokens of the prompt that the state holds already; at least one must be left to read.
         drafter: where guesses come from; None is what the request's drafting says.
+        timings: what windows take, learned together with others; None learns alone.
         submitted: when the request was submitted, on `clock`; None is now.
         clock: seconds that only grow.
 
@@ -54,6 +56,7 @@ class Generation:
         first: int = 0,
         *,
         drafter: Drafter | None = None,
+        timings: Timings | None = None,
         submitted: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,6 +82,7 @@ class Generation:
             logprobs=request.logprobs,
         )
         self._drafter = drafter
+        self._timings = timings
         self._unseen: list[int] = []  # tokens the drafter has not been told of
         self._newest = -1  # the first row of the next window
         self._chosen = 0
@@ -163,7 +167,9 @@ class Generation:
         most = self._limit - self._chosen - 1
         try:
             if self._drafter is None:
-                self._drafter = Guesser(self.request.drafting, self.network, self.request.prompt, self._chooser.forced)
+                self._drafter = Guesser(
+                    self.request.drafting, self.network, self.request.prompt, self._chooser.forced, self._timings
+                )
             ids, source = self._drafter.guess(self.state, tuple(self._unseen), most)
         except Exception as error:  # noqa: BLE001  # whatever breaks one answer must not break the others
             self.end(FinishReason.ERROR, error=error)
@@ -184,9 +190,10 @@ class Generation:
             self.end(FinishReason.ERROR, error=error)
             return None
 
-    def commit(self, done: "Pass", verdict: "Verdict", guesses: Guesses, seconds: float) -> int:
+    def commit(self, done: "Pass", verdict: "Verdict", guesses: Guesses, seconds: float | None) -> int:
         """Accept the rows that are part of the text, and say how many guesses were right.
 
+        The drafter learns from a window that took so many seconds; None if it held rows of others, too.
         A row that computed no numbers is not accepted, though its token is part of the text: nothing of it stays.
         """
         rows = len(verdict.tokens) if verdict.error else verdict.rows
@@ -196,7 +203,7 @@ class Generation:
         if guesses.ids:
             self._drafted[guesses.source] += len(guesses.ids)
             self._accepted[guesses.source] += right
-        if self._drafter is not None:
+        if self._drafter is not None and seconds is not None:
             self._drafter.learn(len(guesses.ids), right, seconds)
         return right
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from strata.engine.choice import Token
 from strata.engine.drafting.drafter import Drafter
 from strata.engine.drafting.options import Drafting
+from strata.engine.drafting.timings import Timings
 from strata.engine.events import Event, Finish
 from strata.engine.generation import Generation
 from strata.engine.request import Request
@@ -36,6 +37,7 @@ def generate(
     constraint: "Constraint | None" = None,
     logprobs: int | None = None,
     drafter: Drafter | None = None,
+    timings: Timings | None = None,
     trace: Trace | None = None,
 ) -> Iterator[Token | Finish]:
     """Continue `prompt` behind `state`.
@@ -55,6 +57,7 @@ def generate(
         constraint: which tokens may follow which; a fork of it is used.
         logprobs: how many of the likeliest tokens come with every token, 0 to 20; None is 0.
         drafter: where guesses come from, in place of what `drafting` says.
+        timings: what windows take, learned together with other answers.
         trace: where to note passes and windows.
 
     Returns:
@@ -76,7 +79,7 @@ def generate(
         logprobs,
         banned,
     )
-    generation = Generation(network, state, request, drafter=drafter)
+    generation = Generation(network, state, request, drafter=drafter, timings=timings)
     return _loop(network, generation, on_prompt or _unheard, cancelled or _never, trace)
 
 

@@ -69,7 +69,8 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     accepted, tokens = 0, {}
     for generation, done, verdict in zip(going, passes, verdicts, strict=True):
         if verdict is not None:
-            accepted += generation.commit(done, verdict, guesses, (clock() - guessed) / 1e9)
+            seconds = (clock() - guessed) / 1e9 if len(going) == 1 else None
+            accepted += generation.commit(done, verdict, guesses, seconds)
             tokens[id(generation)] = generation.take(verdict)
     if trace is not None:
         times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]

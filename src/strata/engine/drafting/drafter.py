@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from strata.engine.drafting.lookup import Lookup
 from strata.engine.drafting.measured import Measured
 from strata.engine.drafting.options import Drafting
+from strata.engine.drafting.timings import Timings
 
 if TYPE_CHECKING:
     from strata.model import Network, State
@@ -46,15 +47,15 @@ class Guesser:
         network: "Network",
         tokens: Iterable[int],
         forced: Callable[[], list[int]] = list,
+        timings: Timings | None = None,
     ) -> None:
-        """Start with the tokens read so far; `forced` asks the grammar."""
+        """Start with the tokens read so far; `forced` asks the grammar, `timings` may be shared with others."""
         self._options = options
         self._network = network
         self._forced = forced
         self._lookup = Lookup(tokens) if options.depth and options.lookup else None
-        self._measured = (
-            Measured(options.depth, None if options.head else 0.0) if options.depth and options.measured else None
-        )
+        wanted = options.depth and options.measured
+        self._measured = Measured(options.depth, timings, head=options.head) if wanted else None
 
     def guess(self, state: "State", tokens: Sequence[int], most: int) -> Guesses:
         """See `Drafter.guess`."""
