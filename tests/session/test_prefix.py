@@ -51,8 +51,8 @@ def prefixes(keys) -> set:
 
 
 SALTS = st.sampled_from(["", "picture"])
-TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
-FORMS = st.lists(st.booleans(), min_size=9, max_size=9)
+TEXTS = st.lists(st.integers(0, 1), min_size=1, max_size=7).map(tuple)
+FORMS = st.sampled_from([(True,) * 7, (True,) * 7, (True,) * 3 + (False,) * 4, (False,) * 7])
 
 
 class Machine(RuleBasedStateMachine):
@@ -100,8 +100,12 @@ class Machine(RuleBasedStateMachine):
         assert node.checkpoint is entry.mark
         entry.used, entry.marked = self.tick(), entry.marked or marked
 
-    @rule(salt=SALTS, text=TEXTS, most=st.integers(0, 9), loose=st.booleans(), every=st.integers(1, 3))
-    def find(self, salt, text, most, loose, every) -> None:
+    @rule(salt=SALTS, text=TEXTS, most=st.integers(0, 9), loose=st.booleans(), every=st.integers(1, 3), data=st.data())
+    def find(self, salt, text, most, loose, every, data) -> None:
+        if self.known:  # something that begins as one that is known
+            known = data.draw(st.sampled_from(sorted(self.known)))[1]
+            text = (*(s if s >= 0 else ~s for s in known), *text[: data.draw(st.integers(0, 3))])
+
         def fits(key) -> bool:
             symbols = key[1]
             if key[0] != salt or len(symbols) > min(most, len(text)) or len(symbols) % every:
@@ -195,7 +199,7 @@ class Machine(RuleBasedStateMachine):
         assert found == {key: (len(entry.pins), entry.marked) for key, entry in self.known.items()}
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestTree = Machine.TestCase
 
 
@@ -224,6 +228,15 @@ def test_the_whole_prompt_is_never_a_hit() -> None:  # case K02
     prompt = list(map(ord, "abcd"))
     assert tree.find("", prompt, len(prompt) - 1).end == 2
     assert tree.find("", [*prompt, 1], len(prompt)).end == 4
+
+
+def test_another_salt_is_another_conversation() -> None:  # case K19
+    tree = filled("ab")
+    assert tree.find("picture", [97, 98, 99], 3) is None
+    assert tree.at("picture", [97, 98]) is None
+    assert tree.at("", [97, 98]).end == 2
+    assert tree.at("", [97]) is None
+    assert tree.at("", [97, 99]) is None
 
 
 def test_a_system_prompt_outlives_the_conversations_behind_it() -> None:

@@ -239,6 +239,32 @@ def test_waiting_tokens_are_put_together(scripted) -> None:
     assert text(events) == "a" * 500
 
 
+def test_another_thread_may_close_an_answer_that_is_waited_for(scripted) -> None:
+    client = scripted({"pieces": ["a"], "delay_ms": 60000})
+    answer = client.submit(Submit((1,)))
+    threading.Timer(0.5, answer.close).start()
+    assert all(isinstance(event, Progress) for event in answer)
+    eventually(lambda: client.ask_stats().result(5).values["running"] == 0)
+
+
+def test_health_and_counters_are_there_at_once_however_busy_the_engine_is(scripted) -> None:  # case T06
+    client = scripted(*[{"pieces": ["a"] * 3000, "delay_ms": 0.5}] * 8, reading_ms=20, conversations=9)
+    client.wait_ready(10)
+    answers = [client.submit(Submit((1,))) for _ in range(8)]
+    reading = client.submit(Submit((1,) * 20000))
+    first_token(answers[0])
+    times = []
+    for _ in range(200):
+        began = time.monotonic()
+        assert client.status.state is State.BUSY
+        assert isinstance(client.stats, dict)
+        times.append(time.monotonic() - began)
+        time.sleep(0.001)
+    assert sorted(times)[197] < 0.2
+    for answer in [*answers, reading]:
+        answer.close()
+
+
 def test_an_event_loop_hears_everything_and_never_waits(scripted) -> None:
     client = scripted({"pieces": ["a"] * 20, "delay_ms": 2}, LONG, {"pieces": ["a"], "fault": "raise"})
 

@@ -49,8 +49,8 @@ def test_many_threads_share_one_engine() -> None:
     found: list[object] = []
 
     def ask(number: int) -> None:
-        for turn in range(20):
-            found.append([type(event) for event in read(source.submit(Submit((1,), f"{number}-{turn}")))])
+        answers = (source.submit(Submit((1,), f"{number}-{turn}")) for turn in range(20))
+        found.extend([type(event) for event in read(answer)] for answer in answers)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strata.engine import Event, Finish, FinishReason, Generation, GenerationError, Request, Token, Trace, Usage, step
+from strata.engine import (
+    Event,
+    Finish,
+    FinishReason,
+    Generation,
+    GenerationError,
+    Request,
+    Timings,
+    Token,
+    Trace,
+    Usage,
+    step,
+)
 from strata.errors import StrataError
 from strata.model.network import PASS_ROWS
 from strata.session.conversation import WHOLE, Conversation
@@ -111,10 +123,11 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
+        self._timings = Timings()
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
-        self._reads: list[Read] = []
+        self._progress: list[Read] = []
         self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
         folder = None
         if o.keep and o.folder:
@@ -159,21 +172,13 @@ class Scheduler:
             self._all[name].cancelled = True
         return name in self._all
 
-    def progress(self, name: str) -> tuple[int, int] | None:
-        """Tokens of a request's prompt that are read or known, and all of them; None if there is no such request."""
-        conversation = self._all.get(name)
-        if conversation is None:
-            return None
-        generation = conversation.generation
-        return generation.read_tokens if generation else 0, len(conversation.request.prompt)
-
     def tick(self) -> list[tuple[str, Event]]:
         """Do one unit of work: one pass over a prompt, or one window.
 
         Returns:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
-        self._reads = []
+        self._progress = []
         self._store.catch_up()
         events = self._ended_early()
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
@@ -186,10 +191,9 @@ class Scheduler:
             events += self._window(decoding)
         return events
 
-    @property
-    def reads(self) -> list[Read]:
-        """Which prompts the last tick has read on, and how far they are."""
-        return self._reads
+    def progress(self) -> list[Read]:
+        """Which prompts the last tick has read, and how far."""
+        return self._progress
 
     def stats(self) -> Stats:
         """Numbers of this moment."""
@@ -245,7 +249,7 @@ class Scheduler:
         self._read_tokens += before - generation.reading
         self._queue.served(name, self._clock(), generation.reading)
         total = len(conversation.request.prompt)
-        self._reads.append(Read(name, generation.read_tokens, total, conversation.cached))
+        self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
         length = generation.state.length
         if length in conversation.boundaries and not (generation.finished and generation.finished.error):
             self._keep(conversation, marked=length in conversation.request.marks)
@@ -271,7 +275,13 @@ class Scheduler:
         state, conversation.place = self._restored(request) or (self._network.new_state(), None)
         before = conversation.place.full() if conversation.place else ()
         generation = Generation(
-            self._network, state, request, len(before), submitted=conversation.submitted, clock=self._clock
+            self._network,
+            state,
+            request,
+            len(before),
+            timings=self._timings,
+            submitted=conversation.submitted,
+            clock=self._clock,
         )
         conversation.begin(generation, before, self._step, same_forms=self._options.same_forms)
         self._cached_tokens += conversation.cached

@@ -58,6 +58,8 @@ class Answer(Iterator[m.Event]):
         try:
             event = self._mailbox.take(seconds)
         except StrataError:
+            if self._done:
+                return None  # another thread has closed it
             self._over()
             raise
         if isinstance(event, m.Finished) or (event is None and self._mailbox.over):

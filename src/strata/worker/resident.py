@@ -155,7 +155,7 @@ class Resident:
         began = time.monotonic()
         events = self._scheduler.tick()
         now = time.monotonic()
-        for read in self._scheduler.reads:
+        for read in self._scheduler.progress():
             times = self._times[read.id]
             times.started = times.started or began
             answers.append(m.Progress(read.id, read.read, read.total, read.cached))

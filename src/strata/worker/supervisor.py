@@ -267,6 +267,9 @@ class Supervisor:
                         life.silence.heard()
                         self._hear(life, report)
                     self._watch(life)
+                if life.ended is not None:
+                    child.stacks()  # where it hangs, into the log
+                    child.kill()
         except ProtocolError as error:
             broken = Cause(Kind.PROTOCOL, f"the engine's process sent garbage: {error}")
             child.kill()
@@ -342,7 +345,6 @@ class Supervisor:
                 if report.protocol != m.PROTOCOL:
                     text = f"the engine's process speaks version {report.protocol} of the messages, not {m.PROTOCOL}"
                     life.ended = Cause(Kind.PROTOCOL, text, retry=False)
-                    life.child.kill()
                 self._set(State.LOADING)
 
     def _answer(self, life: _Life, report: m.Progress | m.Tokens | m.Finished | m.Failed) -> None:
@@ -373,8 +375,6 @@ class Supervisor:
         if silent > limit and life.ended is None:
             text = f"the engine gave no sign of life for {limit:g} s and was ended"
             life.ended = Cause(Kind.ENGINE_HUNG, text)
-            life.child.stacks()
-            life.child.kill()
         if life.kill_at is not None and now > life.kill_at:
             life.child.kill()
         self._expire(now)
