@@ -215,6 +215,12 @@ def test_a_constraint_without_a_stop_token_is_refused():
         chooser(Sampling(), constraint=Counting(1, 1, 1))
 
 
+@pytest.mark.parametrize("token", [-1, V])
+def test_a_stop_token_outside_the_vocabulary_is_refused(token):
+    with pytest.raises(RequestError, match=f"^stop token {token} is outside the vocabulary of {V}$"):
+        chooser(Sampling(), stop_ids=[1, token])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=repr)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "constrained"])

@@ -112,8 +112,11 @@ def test_other_texts_are_not(kind, text):
     constraint = GRAMMARS.constraint(FORMS[kind])
     for token in TOKENIZER.encode(text):
         if not constraint.allowed()[token]:
-            with pytest.raises(GrammarError, match="the grammar cannot go on"):
+            with pytest.raises(GrammarError, match=r"^the grammar cannot go on, so the answer ends here: .") as wrong:
                 constraint.advance(token)
+            assert "<" not in str(wrong.value), "neither the answer so far nor the schema"
+            with pytest.raises(GrammarError):
+                constraint.allowed()
             return
         constraint.advance(token)
     assert ends(constraint) == {False}

@@ -33,8 +33,8 @@ class Chooser:
         logprobs: how many of the likeliest tokens to report with each token, 0 to 20; None is 0.
 
     Raises:
-        RequestError: logprobs is out of range, logit_bias names an id outside the vocabulary, or a constraint comes
-            without a stop token, so that it could never end.
+        RequestError: logprobs is out of range, logit_bias or stop_ids name an id outside the vocabulary, or a
+            constraint comes without a stop token, so that it could never end.
     """
 
     def __init__(
@@ -51,6 +51,9 @@ class Chooser:
         outside = next((token for token, _ in sampling.biases if token >= vocabulary), None)
         if outside is not None:
             raise RequestError(f"logit_bias: token id {outside} is outside the vocabulary of {vocabulary}")
+        beyond = next((token for token in stop_ids if not 0 <= token < vocabulary), None)
+        if beyond is not None:
+            raise RequestError(f"stop token {beyond} is outside the vocabulary of {vocabulary}")
         if constraint is not None and not stop_ids:
             raise RequestError("a grammar needs at least one stop token, which ends the text when it is complete")
         self._sampling = sampling

@@ -81,4 +81,5 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GrammarError(f"the grammar cannot go on, so the answer ends here: {self._matcher.get_error()}")
+            reason = self._matcher.get_error().removesuffix("<non-verbose/>").strip()
+            raise GrammarError(f"the grammar cannot go on, so the answer ends here: {reason}")

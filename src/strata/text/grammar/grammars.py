@@ -5,7 +5,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from strata.errors import RequestError
@@ -60,8 +60,9 @@ class Grammars:
             body = json.loads(source)["grammars"]
             body[0]["name"] = "body"
             source = json.dumps({"grammars": [{"name": "lead", "lark_grammar": _LEAD}, *body]})
-        # Log level 0: what is wrong is said by the error, not printed.
-        matcher = LLMatcher(self._tokens(), source, log_level=0)
+        # What is wrong is said by the error and not printed, and it holds nothing of the answer.
+        limits = LLParserLimits(verbose_errors=False)
+        matcher = LLMatcher(self._tokens(), source, log_level=0, limits=limits)
         if matcher.is_error():
             raise RequestError(f"the grammar ({grammar.kind}) cannot be used: {matcher.get_error().strip()}")
         return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after))
