@@ -58,7 +58,7 @@ class Answer(Iterator[m.Event]):
         try:
             event = self._mailbox.take(seconds)
         except StrataError:
-            if self._done:
+            if not self._end.alive:
                 return None  # another thread has closed it
             self._over()
             raise
