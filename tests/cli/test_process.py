@@ -10,6 +10,7 @@ import subprocess
 import termios
 import time
 
+import psutil
 import pytest
 
 import strata as library
@@ -238,6 +239,23 @@ def test_a_conversation_goes_on_after_a_stopped_answer(tiny, terminal) -> None:
     screen.type(b"/exit\r")
     assert screen.finish() == 0
     assert b"Traceback" not in screen.seen
+
+
+def test_a_conversation_outlives_its_engine(terminal) -> None:
+    screen = terminal("chat", "--no-thinking")
+    screen.wait_for(b"> ")
+    screen.type(b"Count from 1 to 90.\r")
+    screen.wait_for(b"1, 2, 3")
+    children = psutil.Process(screen.process.pid).children()
+    (engine,) = [child for child in children if "strata.worker" in child.cmdline()]
+    engine.kill()
+    screen.wait_for(b"strata: error: the engine's process was killed (signal 9)")
+    screen.wait_for(b"> ")
+    screen.type(b"Count from 1 to 4.\r")
+    screen.wait_for(b"1, 2, 3, 4\r\n")
+    screen.wait_for(b"> ")
+    screen.type(b"/exit\r")
+    assert screen.finish() == 0
 
 
 def test_the_engine_runs_beside_the_command_which_stays_light(tiny) -> None:

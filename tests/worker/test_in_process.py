@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from strata.errors import RequestError
-from strata.worker import Finished, Submit, Tokens
+from strata.worker import EngineError, Finished, Submit, Tokens
 from strata.worker.answering import InProcess
 from support.engines import Engine
 from support.scripted import scripted_model
@@ -59,6 +59,24 @@ def test_many_threads_share_one_engine() -> None:
         thread.join(20)
     assert found == [[Tokens, Finished]] * 160
     assert source.engine.idle
+
+
+def test_a_closed_one_answers_nothing_more() -> None:
+    closed = []
+
+    class Closing(Engine):
+        def close(self) -> None:
+            closed.append(1)
+
+    source = InProcess(Closing())
+    answer = source.submit(Submit((1,), "a"))
+    source.close()
+    source.close()
+    assert closed == [1]
+    with pytest.raises(EngineError, match="closed"):
+        read(answer)
+    with pytest.raises(EngineError, match="closed"):
+        source.submit(Submit((1,), "b"))
 
 
 def test_what_an_engine_refuses_is_refused_at_once() -> None:

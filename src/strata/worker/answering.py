@@ -8,7 +8,7 @@ from typing import Protocol
 
 from strata.worker import messages as m
 from strata.worker.engine import Engine
-from strata.worker.errors import raised
+from strata.worker.errors import EngineError, Kind, raised
 from strata.worker.mailbox import Mailbox
 
 
@@ -68,6 +68,7 @@ class InProcess:
         self._lock = threading.RLock()
         self._boxes: dict[str, Mailbox] = {}
         self._unwanted: deque[str] = deque()
+        self._end = weakref.finalize(self, engine.close)  # at exit too: what is being saved is completed
 
     def wait_ready(self, seconds: float | None = None) -> m.Ready:  # noqa: ARG002  # it always is
         """What it is and takes."""
@@ -80,6 +81,8 @@ class InProcess:
             StrataError: it cannot be taken.
         """
         with self._lock:
+            if not self._end.alive:
+                raise EngineError(Kind.SHUTDOWN, "this model was closed")
             self._forget()
             self.engine.submit(request)
             box = self._boxes[request.id] = Mailbox()
@@ -91,9 +94,12 @@ class InProcess:
             return self.engine.trace()
 
     def close(self) -> None:
-        """Complete what is being saved."""
+        """Complete what is being saved; answers under way end with an error."""
         with self._lock:
-            self.engine.close()
+            for box in self._boxes.values():
+                box.fail(EngineError(Kind.SHUTDOWN, "this model was closed"))
+            self._boxes.clear()
+            self._end()
 
     def work(self, box: Mailbox) -> m.Event | None:
         """One unit of work, unless there is something in the box already."""

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from strata.cli.context import Context
 from strata.cli.table import table
 from strata.cli.usage import UsageError
-from strata.engine.drafting.options import DEEPEST
 from strata.errors import StrataError
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def bench(  # noqa: D417  # the context is no argument of a command line
         least = {"tokens": 2, "prompt-tokens": 16}.get(name, 1)
         if value < least:
             raise UsageError(f"--{name} must be at least {least}, not {value}")
+    from strata.engine.drafting.options import DEEPEST
+
     if drafts > DEEPEST:
         raise UsageError(f"--drafts must be at most {DEEPEST}, not {drafts}")
     settings = context.resolve().settings
