@@ -170,3 +170,29 @@ def test_a_fault_comes_behind_the_pieces(tokenizer) -> None:
     scripted.submit(m.Submit((1,), "s"))
     with pytest.raises(MemoryError):
         run(scripted)
+
+
+def test_the_pace_is_exact_however_late_it_is_asked(tokenizer) -> None:  # case T04
+    scripted = engine(tokenizer, {"pieces": ["a"] * 200, "delay_ms": 5})
+    scripted.submit(m.Submit((1,), "r"))
+    began = time.monotonic()
+    scripted.tick()
+    time.sleep(0.3)
+    said = len(pieces(list(scripted.tick())))
+    due = (time.monotonic() - began) / 0.005
+    assert due - 5 < said <= due
+
+
+def test_a_tag_beyond_ascii_has_its_id_too() -> None:
+    class Words:
+        size = 10
+        eos_ids = (9,)
+
+        def id_of(self, text: str) -> int | None:
+            return {"<｜ende｜>": 7}.get(text)
+
+        def token_bytes(self, _token: int) -> bytes:
+            return "<｜ende｜>".encode()
+
+    scripted = Scripted(parse_script({"turns": [{"pieces": []}]}), Words(), Sampling(), m.ScriptedEngine(""))  # type: ignore[arg-type]
+    assert [scripted.token(piece.encode()) for piece in ("<｜ende｜>", "x", "y", "x")] == [7, 10, 11, 10]
