@@ -120,12 +120,14 @@ def test_a_full_disk_loses_only_what_was_being_written(place, monkeypatch, caplo
             yield piece
 
     monkeypatch.setattr(folder.fileformat, "pieces", full)
+    assert opening.save(*part(1)).path == kept.path  # the same once more
     lost = opening.save(*part(2))
     opening.close()
     assert lost.state is FileState.FAILED
     assert "No space left on device" in caplog.text
     assert lost.path.name in caplog.text
     assert sorted(p.name for p in place.iterdir()) == sorted([kept.path.name, "lock"])
+    assert torch.equal(opening.load(kept)["s"], torch.full((4,), 1.0))
     assert (opening.bytes, opening.pending) == (kept.bytes, 0)
 
 
@@ -251,7 +253,9 @@ def test_ended_by_force_again_and_again_it_holds_whole_files_only(place) -> None
             child.send_signal(signal.SIGKILL)
         opening = opened(place)
         assert not list(place.glob("*" + folder.UNFINISHED))
-        for file in opening.scan():
+        files = list(opening.scan())
+        assert {file.path for file in files} == set(place.glob("*.strata")), "under its own name a file is whole"
+        for file in files:
             tensors = opening.load(file)
             assert torch.equal(tensors["s"], torch.full((40_000,), float(sum(file.header.symbols))))
             seen += 1

@@ -120,6 +120,17 @@ def test_a_short_prompt_does_not_wait_behind_a_long_one() -> None:  # case J04
     assert reads(queue, 0.5) == "long"
 
 
+def test_age_counts_from_the_last_pass_and_buys_one() -> None:
+    queue = Queue(slots=2, bound=8, aging=2.0)
+    queue.add("long", 0.0, work=40 * 512)
+    assert {reads(queue, float(second)) for second in range(10)} == {"long"}
+    for i in range(9):
+        queue.add(f"short {i}", 10.0, work=1)
+    order = [reads(queue, 10.1 + i / 2) for i in range(9)]
+    assert order[0] == "short 0", "that the long one has been there for ten seconds counts for nothing"
+    assert 1 <= order.count("long") <= 2, "one pass for every two seconds without"
+
+
 @given(st.integers(2, 40), st.integers(1, 5), st.integers(0, 3), st.floats(0.05, 1.0))
 @settings(deadline=None)
 def test_a_long_prompt_is_read_however_many_short_ones_come(passes, burst, priority, seconds) -> None:

@@ -270,7 +270,8 @@ class Store:
             part.file = None
             return True
 
-        folder.forget_foreign(over)
+        if over():
+            folder.forget_foreign(over)
         for part in self._tree.evict(over, spare, self._disk // 2):
             self.counts.evicted += part.start == part.end
             self._give_up([part])
