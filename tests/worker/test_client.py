@@ -11,7 +11,18 @@ import psutil
 import pytest
 
 from strata.errors import QueueFullError, RequestError
-from strata.worker import Care, EngineError, Finished, Kind, Progress, State, Submit, Tokens
+from strata.worker import (
+    Care,
+    Client,
+    EngineError,
+    Finished,
+    Kind,
+    Progress,
+    ScriptedEngine,
+    State,
+    Submit,
+    Tokens,
+)
 
 LONG = {"pieces": ["a"] * 20000, "delay_ms": 2}
 
@@ -237,6 +248,20 @@ def test_waiting_tokens_are_put_together(scripted) -> None:
     events = list(answer)
     assert [type(event) for event in events] == [Progress, Tokens, Finished]
     assert text(events) == "a" * 500
+
+
+def test_an_answer_keeps_its_client(tmp_path, leaves_nothing) -> None:  # noqa: ARG001
+    (tmp_path / "s.json").write_text('{"turns": [{"pieces": ["a", "b"], "delay_ms": 50}]}', encoding="utf-8")
+    assert text(Client(ScriptedEngine(str(tmp_path / "s.json"))).submit(Submit((1,)))) == "ab"
+
+
+def test_a_process_of_another_version_is_refused(scripted, monkeypatch) -> None:
+    monkeypatch.setattr("strata.worker.messages.PROTOCOL", 99)
+    client = scripted({"pieces": ["a"]})
+    with pytest.raises(EngineError, match=r"version 1 of the messages, (not|its client) 99") as caught:
+        client.wait_ready(10)
+    assert client.status.state is State.FAILED
+    assert caught.value.kind in {Kind.PROTOCOL, Kind.NOT_READY}
 
 
 def test_another_thread_may_close_an_answer_that_is_waited_for(scripted) -> None:

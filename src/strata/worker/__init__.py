@@ -3,6 +3,7 @@
 `strata.worker.client.Client` is all that a program needs; docs/worker.md says how to use it.
 """
 
+from strata.worker.care import Care
 from strata.worker.client import Answer, Client
 from strata.worker.errors import EngineError, Kind, ProtocolError
 from strata.worker.messages import (
@@ -20,7 +21,6 @@ from strata.worker.messages import (
     Usage,
 )
 from strata.worker.status import State, Status
-from strata.worker.supervisor import Care
 
 __all__ = [
     "Answer",

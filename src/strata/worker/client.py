@@ -11,10 +11,11 @@ import msgspec
 
 from strata.errors import StrataError
 from strata.worker import messages as m
+from strata.worker.care import Care
 from strata.worker.errors import EngineError, Kind
 from strata.worker.mailbox import Mailbox
 from strata.worker.status import Status
-from strata.worker.supervisor import GRACE, Care, Supervisor
+from strata.worker.supervisor import GRACE, Supervisor
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,8 +34,9 @@ class Answer(Iterator[m.Event]):
         EngineError: the engine died, hung or ran out of memory; `kind` says which.
     """
 
-    def __init__(self, supervisor: Supervisor, request: str, mailbox: Mailbox) -> None:
+    def __init__(self, client: "Client", supervisor: Supervisor, request: str, mailbox: Mailbox) -> None:
         self.id = request
+        self._client = client  # which would close the engine if it were forgotten
         self._supervisor = supervisor
         self._mailbox = mailbox
         self._done = False
@@ -145,7 +147,7 @@ class Client:
             StrataError: there is no engine and will be none.
         """
         request = _named(request)
-        return Answer(self._supervisor, request.id, self._supervisor.submit(request))
+        return Answer(self, self._supervisor, request.id, self._supervisor.submit(request))
 
     async def stream(self, request: m.Submit) -> AsyncIterator[m.Event]:
         """`submit` for an event loop: the same events and errors.
