@@ -250,6 +250,17 @@ def test_waiting_tokens_are_put_together(scripted) -> None:
     assert text(events) == "a" * 500
 
 
+def test_another_process_in_place_of_one_that_runs_or_loads(scripted) -> None:
+    client = scripted({"pieces": ["a"]}, loading_ms=200)
+    for _ in range(2):
+        before = client.status.pid
+        client.restart()
+        assert not client.status.ready
+        assert text(client.submit(Submit((1,)))) == "a"
+        assert client.status.pid != before
+    assert client.status.restarts == 0  # none has died
+
+
 def test_an_answer_keeps_its_client(tmp_path, leaves_nothing) -> None:  # noqa: ARG001
     (tmp_path / "s.json").write_text('{"turns": [{"pieces": ["a", "b"], "delay_ms": 50}]}', encoding="utf-8")
     assert text(Client(ScriptedEngine(str(tmp_path / "s.json"))).submit(Submit((1,)))) == "ab"
@@ -264,11 +275,15 @@ def test_a_process_of_another_version_is_refused(scripted, monkeypatch) -> None:
     assert caught.value.kind in {Kind.PROTOCOL, Kind.NOT_READY}
 
 
-def test_another_thread_may_close_an_answer_that_is_waited_for(scripted) -> None:
-    client = scripted({"pieces": ["a"], "delay_ms": 60000})
+@pytest.mark.parametrize("loaded", [False, True])
+def test_another_thread_may_close_an_answer_that_is_waited_for(scripted, loaded) -> None:
+    client = scripted({"pieces": ["a"], "delay_ms": 60000}, loading_ms=0 if loaded else 300)
+    if loaded:
+        client.wait_ready(20)
     answer = client.submit(Submit((1,)))
-    threading.Timer(0.5, answer.close).start()
+    threading.Timer(0.1, answer.close).start()
     assert all(isinstance(event, Progress) for event in answer)
+    client.wait_ready(20)
     eventually(lambda: client.ask_stats().result(5).values["running"] == 0)
 
 
@@ -362,7 +377,7 @@ def test_an_idle_engine_is_unloaded_and_woken_once_for_many(scripted, tmp_path) 
     client = scripted({"pieces": ["a"] * 30, "delay_ms": 10}, {"pieces": ["b"]}, care=Care(idle=0.15, beat=0.05))
     assert text(client.submit(Submit((1,)))) == "a" * 30  # twice the idle time, and not cut
     eventually(lambda: client.status.state is State.ASLEEP)
-    assert client.status.pid is None
+    eventually(lambda: client.status.pid is None)
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(text(client.submit(Submit((1,)))))) for _ in range(8)]
     pids = set()

@@ -30,7 +30,7 @@ def load(
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes of float32.
-        **options: of the scheduler, see `strata.session.scheduler.Options`.
+        **options: of the scheduler, see `strata.session.options.Options`.
 
     Raises:
         GgufError: the file or its set is damaged or incomplete.

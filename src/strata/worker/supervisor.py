@@ -23,6 +23,9 @@ from strata.worker.wire import encode, encode_request
 GRACE = 5.0
 """Seconds an engine has to end by itself."""
 
+LOOK = 5.0
+"""Seconds between two looks at how many processes the system has ended for want of memory; ours is a recent one."""
+
 TICK = 0.1
 """Seconds between two looks at clocks."""
 
@@ -33,7 +36,9 @@ class _Life:
 
     child: Child
     silence: Silence
-    kills: int
+    kills: int  # of the system for want of memory, as of 5 to 10 seconds ago
+    newer: int  # the same, as of the last look
+    looked: float
     ready_at: float | None = None
     answered: bool = False
     fatal: Cause | None = None
@@ -159,13 +164,13 @@ class Supervisor:
             entry = self._requests.get(name)
             if entry is None:
                 return
-            if entry.stage is Stage.WAITING:
-                self._requests.finish(entry, "cancelled")
-                return
             if drop:
                 self._requests.remove(name)
                 entry.mailbox.fail(EngineError(Kind.SHUTDOWN, "the answer was closed"))
-            self._send(m.Cancel(name))
+            elif entry.stage is Stage.WAITING:
+                self._requests.finish(entry, "cancelled")
+            if entry.stage is not Stage.WAITING:
+                self._send(m.Cancel(name))
 
     def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping]) -> "Future[Any]":
         """Ask the engine's loop something; the future holds the answering message, or an EngineError."""
@@ -188,6 +193,7 @@ class Supervisor:
                 self._want()
             elif self._life is not None:
                 self._tell_to_end(self._life)
+                self._set(State.RESTARTING)
                 self._wanted = True
 
     def close(self, seconds: float = GRACE) -> None:
@@ -195,6 +201,7 @@ class Supervisor:
         with self._changed:
             if not self._closing:
                 self._closing = True
+                self._set(State.CLOSED)
                 self._requests.fail(_shutdown, *Stage)
                 if self._life is not None:
                     self._tell_to_end(self._life, seconds)
@@ -229,7 +236,8 @@ class Supervisor:
             child = Child(m.Start(m.PROTOCOL, self._engine, self._care.beat, patience, self._served))
         except OSError as error:
             return Cause(Kind.NOT_READY, f"the engine's process cannot be started: {error}"), None
-        life = _Life(child, Silence(), memory_kills())
+        kills = memory_kills()
+        life = _Life(child, Silence(), kills, kills, time.monotonic())
         with self._changed:
             self._life = life
             if self._closing:
@@ -302,6 +310,22 @@ class Supervisor:
                 self._answer(life, report)
             case m.Beat():
                 self._doing, self._stats = report.doing, report.stats
+            case m.Stats() | m.Trace() | m.Pong():
+                future = self._asked.pop(report.nonce, None)
+                if future is not None and future.set_running_or_notify_cancel():
+                    future.set_result(report)
+            case m.Fatal():
+                life.fatal = Cause(report.kind, report.message, report.error, report.retry)
+            case m.Hello() | m.Loading() | m.Ready() if not life.on_purpose:  # else it was told to end while it loads
+                self._come_up(life, report)
+
+    def _come_up(self, life: _Life, report: m.Hello | m.Loading | m.Ready) -> None:
+        match report:
+            case m.Hello():
+                if report.protocol != m.PROTOCOL:
+                    text = f"the engine's process speaks version {report.protocol} of the messages, not {m.PROTOCOL}"
+                    life.ended = Cause(Kind.PROTOCOL, text, retry=False)
+                self._set(State.LOADING)
             case m.Loading():
                 self._loaded = report.done, report.total
                 self._set(State.LOADING)
@@ -310,17 +334,6 @@ class Supervisor:
                 self._ready = report
                 self._set(State.READY)
                 self._flush(life)
-            case m.Stats() | m.Trace() | m.Pong():
-                future = self._asked.pop(report.nonce, None)
-                if future is not None and future.set_running_or_notify_cancel():
-                    future.set_result(report)
-            case m.Fatal():
-                life.fatal = Cause(report.kind, report.message, report.error, report.retry)
-            case m.Hello():
-                if report.protocol != m.PROTOCOL:
-                    text = f"the engine's process speaks version {report.protocol} of the messages, not {m.PROTOCOL}"
-                    life.ended = Cause(Kind.PROTOCOL, text, retry=False)
-                self._set(State.LOADING)
 
     def _answer(self, life: _Life, report: m.Progress | m.Tokens | m.Finished | m.Failed) -> None:
         self._used = time.monotonic()
@@ -352,10 +365,13 @@ class Supervisor:
             life.ended = Cause(Kind.ENGINE_HUNG, text)
         if life.kill_at is not None and now > life.kill_at:
             life.child.kill()
+        if now - life.looked > LOOK:
+            life.kills, life.newer, life.looked = life.newer, memory_kills(), now
         self._expire(now)
         idle = self._care.idle
         if idle is not None and self._state is State.READY and not len(self._requests) and now - self._used > idle:
             self._tell_to_end(life)
+            self._set(State.ASLEEP)
 
     def _expire(self, now: float) -> None:
         """End what waited too long for an engine."""
@@ -375,7 +391,7 @@ class Supervisor:
     # ---- under the lock
 
     def _set(self, state: State) -> None:
-        self._state = state
+        self._state = State.CLOSED if self._closing else state
         self._changed.notify_all()
 
     def _want(self) -> None:
