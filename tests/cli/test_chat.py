@@ -18,9 +18,8 @@ def say(monkeypatch):
     seen: dict[str, object] = {}
 
     def choose(text: str, **options: object) -> dict[str, object]:
-        model = scripted_model(text, **options)  # type: ignore[arg-type]
-
         def load_model(settings: object, _output: object) -> object:
+            model = scripted_model(text, **options)  # type: ignore[arg-type]
             seen.update(settings=settings, model=model)
             return model
 

@@ -59,7 +59,7 @@ class Scripted:
 def scripted_model(
     text: str, context: int = 1024, sampling: Sampling | None = None, *, kind: type[Scripted] = Scripted
 ) -> Model:
-    """A model that answers everything with `text`; its attribute `network` is what says so."""
+    """A model that answers everything with `text`; its `network` is what says so."""
     metadata = tiny_metadata()
     tokenizer = Tokenizer.from_metadata(metadata)
     network: Any = kind(tokenizer, text, context)
@@ -69,7 +69,5 @@ def scripted_model(
     )
     trace = Trace()
     scheduler = Scheduler(network, Options(keep=False), trace=trace)
-    source = InProcess(Resident(scheduler, tokenizer, ready, defaults, trace))
-    model = Model(source, tokenizer, ChatTemplate.from_metadata(metadata), defaults)
-    model.network = network  # type: ignore[attr-defined]
-    return model
+    source = InProcess(Resident(scheduler, tokenizer, ready, defaults, trace, network))
+    return Model(source, tokenizer, ChatTemplate.from_metadata(metadata), defaults)

@@ -17,7 +17,7 @@ from strata.worker.answering import Answering, Source
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
-    from strata.model import ModelConfig
+    from strata.model import ModelConfig, Network
 
 PATIENCE = 0.1
 """Seconds between two questions whether an answer is still wanted, while another process computes it."""
@@ -74,6 +74,18 @@ class Model:
         from strata.model import load_config
 
         return load_config(self.file.metadata)
+
+    @property
+    def network(self) -> "Network":
+        """The forward pass with its weights.
+
+        Raises:
+            StrataError: it is in another process.
+        """
+        network: Network | None = getattr(getattr(self.source, "engine", None), "network", None)
+        if network is None:
+            raise StrataError("the network of this model is in another process; load it without process=True")
+        return network
 
     @property
     def file(self) -> "ModelFile":

@@ -86,6 +86,9 @@ class Mailbox:
 
     def _settle(self) -> None:
         if self._pieces:
+            if self._events and isinstance(before := self._events[-1], Tokens):
+                self._pieces.insert(0, before)
+                self._events.pop()
             joined = tuple(piece for message in self._pieces for piece in message.tokens)
             self._events.append(Tokens(self._pieces[0].id, joined))
             self._pieces.clear()

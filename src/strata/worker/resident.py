@@ -17,6 +17,7 @@ from strata.worker.errors import Kind
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
+    from strata.model import Network
     from strata.text.grammar import Grammars
 
 
@@ -39,6 +40,7 @@ class Resident:
         ready: m.Ready,
         sampling: Sampling,
         trace: Trace,
+        network: "Network",
     ) -> None:
         """Put together.
 
@@ -48,8 +50,10 @@ class Resident:
             ready: what to say of itself.
             sampling: values used where a request says nothing.
             trace: where the scheduler notes its windows.
+            network: what the scheduler computes with.
         """
         self.ready = ready
+        self.network = network
         self._scheduler = scheduler
         self._tokenizer = tokenizer
         self._sampling = sampling
@@ -107,7 +111,7 @@ class Resident:
             sampling=values.plain(sampling),
             unused=unused,
         )
-        return cls(scheduler, file.tokenizer, ready, sampling, trace)
+        return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
 
     @property
     def idle(self) -> bool:

@@ -120,15 +120,15 @@ class Supervisor:
                 if not self._settled() and self._loaded == told and not self._changed.wait(left):
                     text = f"the engine is not ready after {seconds:g} s: it is {self._state}"
                     raise EngineError(Kind.NOT_READY, text)
-                if self._state is State.READY:
-                    assert self._ready is not None
-                    return self._ready
-                if self._settled():
+                ready = self._ready if self._state is State.READY else None
+                if ready is None and self._settled():
                     raise self._no_engine()
                 news = self._loaded if self._loaded != told else None
                 told = self._loaded
             if on_load is not None and news is not None:
                 on_load(*news)
+            if ready is not None:
+                return ready
 
     def submit(self, request: m.Submit) -> Mailbox:
         """Take a request, whatever the engine is doing.
