@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from strata.api import ram
 from strata.cli.doctor import command
 from strata.cli.doctor.facts import Facts, _cpu, gather
 from strata.cli.doctor.gpu import Gpu, gpus, parse
 from strata.cli.doctor.verdicts import Level, verdicts
 from strata.cli.main import main
+from strata.loading import ram
 
 CARD = Gpu("NVIDIA GeForce RTX 3060", 12288 * 2**20, "570.1", "8.6")
 

@@ -56,7 +56,7 @@ def _processors() -> str:
 
 def as_text(facts: "Facts", computing: str | None = None) -> str:
     """The facts for people."""
-    from strata.api.ram import shown_bytes
+    from strata.loading.ram import shown_bytes
 
     memory = facts.memory
     inside = f", limited to {shown_bytes(memory.limit)} for this container or service" if memory.limit else ""
