@@ -5,9 +5,9 @@
 Paired: arms alternate within each round. Times are CPU time of the one thread that computes, without the reading of the
 prompt, so that other work on the machine disturbs little. The text is compared as well; it must not change.
 
-Arms: `plain`, a network without the draft head; `fed`, one that keeps the head up to date but guesses nothing;
-`drafts N`, N tokens guessed for every window; `up to 7`, as many as measured time and acceptance say. The prediction for
-an arm is made of its counts (windows by rows, draft steps) and of costs measured apart from it: windows with choice and
+Arms: `plain`, a network without the draft head; `fed`, one that keeps the head up to date but guesses nothing; `drafts
+N`, N tokens guessed for every window; `up to 7`, as many as measured time and acceptance say. The prediction for an arm
+is made of its counts (windows by rows, draft steps) and of costs measured apart from it: windows with choice and
 commit, and draft chains, on the same text.
 """
 

@@ -38,7 +38,11 @@ TYPES = (
     *("Q8_0", "Q6_K", "Q5_1", "Q5_K", "Q4_K", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4"),
     *("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "Q2_0", "IQ1_M", "BF16", "F32"),
 )
-OLDER = {"avx2": ("haswell", "+avx2,+f16c,+fma,+bmi,+bmi2"), "plain": ("nehalem", "+sse4.2")}
+OLDER = {
+    "avxvnni": ("alderlake", "+avx2,+f16c,+fma,+bmi,+bmi2,+avxvnni"),
+    "avx2": ("haswell", "+avx2,+f16c,+fma,+bmi,+bmi2"),
+    "plain": ("nehalem", "+sse4.2"),
+}
 WIDTH = 2560
 
 

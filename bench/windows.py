@@ -3,8 +3,8 @@
     python bench/windows.py [--rounds 30] [--json bench/results/windows.json]
 
 One thread, whose CPU time counts, so that other work on the machine disturbs little. Paired: within each round every
-kind of window is computed once, on the same text. Rows are consecutive ones of one conversation (as drafts make them) or
-one each of several. A window counts with its logits and its commit.
+kind of window is computed once, on the same text. Rows are consecutive ones of one conversation (as drafts make them)
+or one each of several. A window counts with its logits and its commit.
 """
 
 import argparse

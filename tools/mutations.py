@@ -11,6 +11,8 @@ DELTA = ("tests/ops/test_gdn.py",)
 SELECT = ("tests/ops/test_qsa.py",)
 STEPS = ("tests/model/test_parity.py",)
 MTP = ("tests/model/test_mtp.py",)
+COMPUTE = ("tests/experts/test_compute.py", "-k", "judges")
+STORED = ("tests/model/test_stored_weights.py",)
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,7 @@ MUTATIONS = (
         "ops/elementwise/reference.py",
         "if x.shape[0] <= together:",
         "if x.shape[0] > 0:",
-        WINDOWS,
+        ("tests/ops/test_elementwise.py",),
     ),
     # draft head
     _m("MTP: one norm per stream", "model/mtp.py", "c.S if options.norm_per_stream else 1", "c.S", MTP),
@@ -368,4 +370,82 @@ MUTATIONS = (
         MTP,
     ),
     _m("MTP: selection instead of dense attention", "model/mtp.py", "sparse: bool = False", "sparse: bool = True", MTP),
+    # stored weights and the pool
+    _m(
+        "pool: an error inside is lost",
+        "experts/pool/region.py",
+        "return load(state + FAILED)",
+        "return 0",
+        ("tests/experts/test_pool.py", "-k", "error_inside"),
+    ),
+    _m(
+        "pool: idle threads never sleep",
+        "experts/pool/region.py",
+        "elif idle < spins:",
+        "elif idle >= 0:",
+        ("tests/experts/test_pool.py", "-k", "idle"),
+    ),
+    _m(
+        "pool: a container's share of time is not asked for",
+        "experts/pool/topology.py",
+        "if machine.quota is not None and machine.quota < best:",
+        "if machine.quota is not None and machine.quota < 0:",
+        ("tests/experts/test_topology.py",),
+    ),
+    _m(
+        "pool: efficiency cores count as others",
+        "experts/pool/topology.py",
+        "if cpu.capacity >= PERFORMANCE * strongest}",
+        "if cpu.capacity >= 0}",
+        ("tests/experts/test_topology.py",),
+    ),
+    _m(
+        "experts: h quantised before all of it is there",
+        "experts/compute/steps.py",
+        "if add(done, last - first) + last - first == width",
+        "if add(done, last - first) == 0",
+        COMPUTE,
+    ),
+    _m(
+        "experts: the first one's scale for all",
+        "experts/compute/steps.py",
+        "peek(descriptor + SCALES) + expert * peek(descriptor + SCALE_STEP)",
+        "peek(descriptor + SCALES)",
+        COMPUTE,
+    ),
+    _m(
+        "experts: up's activations in gate's order",
+        "experts/compute/moe.py",
+        "shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)",
+        "shares = True",
+        COMPUTE,
+    ),
+    _m(
+        "experts: weighted sum in another order",
+        "experts/compute/steps.py",
+        "for j in range(topk):",
+        "for j in range(topk - 1, -1, -1):",
+        COMPUTE,
+    ),
+    _m(
+        "linear: rows behind the eighth get the first ones' activations",
+        "experts/kernels/kernel.py",
+        "count - start), inputs + 8 * start, outputs + 8 * start",
+        "count - start), inputs, outputs + 8 * start",
+        COMPUTE,
+    ),
+    _m(
+        "weights: stored matrices counted as float32",
+        "model/take.py",
+        "self.bytes += prod(shape[:-1]) * info.type.row_bytes(shape[-1])",
+        "self.bytes += 4 * prod(shape)",
+        STORED,
+    ),
+    _m(
+        "weights: halves cut through blocks",
+        "model/take.py",
+        "or info.type.name not in self._kept or cut % info.type.weights:",
+        "or info.type.name not in self._kept:",
+        STORED,
+    ),
 )

@@ -29,5 +29,23 @@ class RequestError(StrataError):
     """A generation request is impossible: bad sampling values, prompt too long, unknown option."""
 
 
+class QueueFullError(RequestError):
+    """More requests than may wait; the same request may succeed later.
+
+    Attributes:
+        running: requests that may run at a time.
+        waiting: requests that wait.
+        bound: requests that may wait.
+    """
+
+    def __init__(self, *, running: int, waiting: int, bound: int) -> None:
+        super().__init__(
+            f"{running} requests run and {waiting} wait, of at most {bound} that may wait; try again in a moment"
+        )
+        self.running = running
+        self.waiting = waiting
+        self.bound = bound
+
+
 class ConfigError(StrataError):
     """A setting is unknown or has a value that cannot be used."""

@@ -11,10 +11,12 @@ import torch
 
 import strata
 from strata import pebble
-from strata.api import bundled
-from strata.api.bundled import BUNDLED
 from strata.engine import NotFiniteError, Sampling
 from strata.errors import GgufError, ModelError, RequestError, StrataError, TextError
+from strata.experts.pool import choose, read
+from strata.loading import bundled
+from strata.loading.bundled import BUNDLED
+from strata.ops import workers
 from support.tiny_file import tiny_metadata, tiny_tensors, write_tiny
 
 
@@ -135,11 +137,12 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(tiny, monkeypat
 
 
 def test_the_files_sampling_values_are_the_defaults(tmp_path) -> None:
-    keys = {"temp": 1.0, "top_k": 20, "top_p": 0.95, "min_p": 0.0}
+    keys = {"temp": 1.0, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "penalty_repeat": 1.5, "penalty_last_n": 64}
     metadata = tiny_metadata() | {f"general.sampling.{key}": value for key, value in keys.items()}
     path, *_ = write_tiny(tmp_path / "m.gguf", metadata)
     sampling = strata.load(path).sampling
-    assert sampling == Sampling(temperature=1.0, top_k=20, top_p=float(np.float32(0.95)))
+    top_p = float(np.float32(0.95))
+    assert sampling == Sampling(1.0, top_k=20, top_p=top_p, repetition_penalty=1.5, penalty_window=64)
     path, *_ = write_tiny(tmp_path / "m.gguf", metadata | {"general.sampling.temp": -1.0})
     with pytest.raises(ModelError, match=r"general\.sampling\.temp, .*: temperature must be"):
         strata.load(path)
@@ -178,17 +181,22 @@ def test_a_nan_weight_ends_the_request_that_meets_it(tmp_path) -> None:  # cases
 
 def test_threads_are_set_or_refused(tiny, monkeypatch) -> None:
     before = torch.get_num_threads()
+    answers = []
     try:
-        strata.load(tiny, threads=before + 1)
-        assert torch.get_num_threads() == before + 1
-        strata.load(tiny)  # a small model: sharing its work would cost more than it brings
-        assert torch.get_num_threads() == 1
+        answers.append(strata.load(tiny, threads=before + 1).complete("The quick", max_tokens=8))
+        assert torch.get_num_threads() == workers.current().threads == before + 1
+        answers.append(strata.load(tiny).complete("The quick", max_tokens=8))
+        # A small model: sharing its work would cost more than it brings.
+        assert torch.get_num_threads() == workers.current().threads == 1
+        assert answers[0] == answers[1]
         torch.set_num_threads(before + 1)
-        monkeypatch.setattr("strata.api.loading.SMALL", 0)
+        monkeypatch.setattr("strata.loading.network.SMALL", 0)
         strata.load(tiny)
         assert torch.get_num_threads() == before + 1
+        assert workers.current().cpus == choose(read()).cpus
     finally:
         torch.set_num_threads(before)
+        workers.use((None,))
     for threads in (0, -1, True, 1.0, 1025, 1 << 64):
         with pytest.raises(RequestError, match="threads must be an integer from 1 to 1024, not "):
             strata.load(tiny, threads=threads)  # type: ignore[arg-type]

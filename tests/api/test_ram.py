@@ -3,8 +3,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from strata.api import ram
 from strata.errors import StrataError
+from strata.loading import ram
 
 GIB = 1 << 30
 

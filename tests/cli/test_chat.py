@@ -18,9 +18,8 @@ def say(monkeypatch):
     seen: dict[str, object] = {}
 
     def choose(text: str, **options: object) -> dict[str, object]:
-        model = scripted_model(text, **options)  # type: ignore[arg-type]
-
         def load_model(settings: object, _output: object) -> object:
+            model = scripted_model(text, **options)  # type: ignore[arg-type]
             seen.update(settings=settings, model=model)
             return model
 
@@ -83,7 +82,8 @@ def test_json_lines_hold_every_event(say, capsys) -> None:
     for kind, text in (("reasoning", "I count."), ("content", "1, 2, 3")):
         assert "".join(event["text"] for event in events if event["type"] == kind) == text
     prompt = len(seen["model"].network.prompt)  # type: ignore[attr-defined]
-    usage = {"prompt_tokens": prompt, "completion_tokens": len(seen["model"].network.script)}  # type: ignore[attr-defined]
+    said = len(seen["model"].network.script)  # type: ignore[attr-defined]
+    usage = {"prompt_tokens": prompt, "completion_tokens": said, "cached_tokens": 0}
     assert events[-1] == {"type": "finished", "reason": "stop", "usage": usage}
 
 
@@ -145,11 +145,9 @@ def test_a_prompt_too_long_is_one_line_and_exit_code_1(say, capsys) -> None:  # 
         assert bool(out) == bool(flags)
 
 
-def test_a_bug_of_ours_is_a_sentence_and_debug_shows_where(say, capsys) -> None:
-    seen = say("x")
-    main(["run", "a"])
-    del seen["model"].network.script[:]  # type: ignore[attr-defined]
-    capsys.readouterr()
+def test_a_bug_of_ours_is_a_sentence_and_debug_shows_where(say, capsys, monkeypatch) -> None:
+    say("x")
+    monkeypatch.setattr("strata.worker.resident.Resident.tick", lambda _engine: list("abc").pop(9))
     assert main(["run", "a"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("strata: error: unexpected IndexError: ")
@@ -232,12 +230,25 @@ def test_commands_answer_on_stderr(capsys, say, type_lines) -> None:
 
 def test_a_question_that_fails_is_forgotten_and_the_talk_goes_on(say, capsys, type_lines) -> None:
     seen = say("x", context=200)
-    type_lines("1 " * 300, "/effort nonsense", "Hi", "/effort low", "Hello")
+    type_lines("1 " * 300, "Hello")
     assert main(["chat"]) == 0
     out, err = capsys.readouterr()
-    assert err.count("strata: error: ") == 2
+    assert err.count("strata: error: ") == 1
     assert out == "\n"  # all the model said was a thought
     assert prompt_of(seen).count("user\n") == 1
+
+
+def test_an_effort_that_is_none_is_refused_where_it_is_said(say, capsys, type_lines) -> None:
+    seen = say("x")
+    type_lines("/effort banana", "/effort", "Hi")
+    assert main(["chat", "--effort", "low"]) == 0
+    out, err = capsys.readouterr()
+    assert "strata: error: Unknown reasoning effort 'banana'; known levels are xhigh" in err
+    assert "effort is low" in err
+    assert out == "\n"
+    seen.clear()
+    assert main(["chat", "--effort", "banana", "Hi"]) == 1
+    assert not seen
 
 
 def test_ctrl_c_twice_leaves_a_conversation(say, capsys, type_lines) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strata.cli import reference
-from strata.cli.app import chat, completion, config, doctor, inspect, run
+from strata.cli.app import bench, chat, completion, config, doctor, inspect, run
 from strata.cli.flags import GlobalFlags, SamplingFlags, ThinkingFlags
 from strata.cli.main import main
 from strata.cli.output import printable
@@ -59,7 +59,8 @@ def test_config_shows_every_value_with_its_origin(capsys, monkeypatch, tmp_path,
     flags = ["--threads", "2", "--config", str(file)]
     assert main([*flags, "config"] if before else ["config", *flags]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert rows.keys() == {"Setting", *(field.name for field in dataclasses.fields(Settings))}
+    assert rows.keys() == {"Setting", "config", *(field.name for field in dataclasses.fields(Settings))}
+    assert re.fullmatch(rf"config +{file} +flag --config", rows["config"])
     assert re.fullmatch(r"threads +2 +flag --threads", rows["threads"])
     assert re.fullmatch(r"seed +9 +environment STRATA_SEED", rows["seed"])
     assert re.fullmatch(rf"top_k +5 +file {file}", rows["top_k"])
@@ -68,6 +69,22 @@ def test_config_shows_every_value_with_its_origin(capsys, monkeypatch, tmp_path,
     values = json.loads(capsys.readouterr().out)
     assert values["top_k"] == {"value": 5, "origin": {"source": "file", "name": str(file)}}
     assert values["effort"] == {"value": None, "origin": {"source": "default", "name": ""}}
+    assert values["config"] == {"value": str(file), "origin": {"source": "flag", "name": "--config"}}
+
+
+def test_config_names_the_file_it_read_even_if_nothing_in_it_counts(capsys, monkeypatch, tmp_path) -> None:
+    def last_line() -> str:
+        assert main(["config"]) == 0
+        return " ".join(capsys.readouterr().out.splitlines()[-1].split())
+
+    assert last_line() == "config no file default"
+    file = tmp_path / "strata" / "config.toml"
+    file.parent.mkdir()
+    file.touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert last_line() == f"config {file} default"
+    monkeypatch.setenv("STRATA_CONFIG", str(file))
+    assert last_line() == f"config {file} environment STRATA_CONFIG"
 
 
 def test_every_setting_has_a_flag_of_its_kind() -> None:
@@ -91,13 +108,22 @@ def test_completion_scripts_know_commands_and_options(shell, capsys) -> None:
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.parametrize("switch", ["--debug", "--json"])
+def test_completion_knows_that_a_switch_takes_no_value(switch, capsys) -> None:
+    assert main(["completion", "bash"]) == 0
+    line = f'COMP_WORDS=(strata {switch} ""); COMP_CWORD=2; _strata; echo "${{COMPREPLY[@]}}"'
+    script = capsys.readouterr().out + line
+    done = subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True)
+    assert done.stdout == "chat run bench inspect doctor config completion\n"
+
+
 def test_the_documents_agree_with_the_code() -> None:
     text = Path(__file__).parents[2].joinpath("docs", "cli.md").read_text(encoding="utf-8")
     again = "run: python -m strata.cli.reference docs/cli.md"
     assert reference.settings() in text, again
     words = " ".join(text.split())
     # How a command is laid out is up to cyclopts, what is said of it is not.
-    for command in (chat, run, inspect, doctor, config, completion):
+    for command in (chat, run, bench, inspect, doctor, config, completion):
         assert f"### strata {command.__name__}" in text
         description = (command.__doc__ or "").split("Args:")[0]
         assert " ".join(description.split()) in words, again

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from strata.api import ram
 from strata.cli.doctor import command
 from strata.cli.doctor.facts import Facts, _cpu, gather
 from strata.cli.doctor.gpu import Gpu, gpus, parse
 from strata.cli.doctor.verdicts import Level, verdicts
 from strata.cli.main import main
+from strata.loading import ram
 
 CARD = Gpu("NVIDIA GeForce RTX 3060", 12288 * 2**20, "570.1", "8.6")
 
@@ -83,6 +83,7 @@ def test_the_command_says_all_and_its_exit_code_is_pebbles(capsys, monkeypatch, 
         assert part in text
     assert "GPU 0     NVIDIA GeForce RTX 3060, 12.9 GB, driver 570.1, compute capability 8.6" in text
     assert text.splitlines()[-3].startswith("ok " if box is None else "no ")
+    assert ("large models compute on" in text) == (box is None)
     assert main(["--json", "doctor"]) == (0 if box is None else 1)
     value = json.loads(capsys.readouterr().out)
     assert (value["gpus"][0]["name"], value["verdicts"][0]["level"]) == (CARD.name, "ok" if box is None else "no")

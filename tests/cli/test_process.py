@@ -1,5 +1,6 @@
 """The command as a process: what only a real one, with real pipes, signals and terminals, can show."""
 
+import dataclasses
 import json
 import os
 import pty
@@ -9,9 +10,11 @@ import subprocess
 import termios
 import time
 
+import psutil
 import pytest
 
 import strata as library
+from strata.api import Usage
 from support.command import COMMAND, environment, strata
 
 
@@ -41,10 +44,11 @@ def test_run_speaks_json_and_takes_settings_from_everywhere(tiny, model, tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert "".join(event["text"] for event in events[:-1]) == reply.text
     assert {event["type"] for event in events[:-1]} == {"content"}
+    assert reply.usage == Usage(len(model.tokenize(text)), 9, 0)
     assert events[-1] == {
         "type": "finished",
         "reason": reply.finish_reason,
-        "usage": {"prompt_tokens": len(model.tokenize(text)), "completion_tokens": reply.usage.completion_tokens},
+        "usage": dataclasses.asdict(reply.usage),
     }
 
 
@@ -235,3 +239,61 @@ def test_a_conversation_goes_on_after_a_stopped_answer(tiny, terminal) -> None:
     screen.type(b"/exit\r")
     assert screen.finish() == 0
     assert b"Traceback" not in screen.seen
+
+
+def test_a_conversation_outlives_its_engine(terminal) -> None:
+    screen = terminal("chat", "--no-thinking")
+    screen.wait_for(b"> ")
+    screen.type(b"Count from 1 to 90.\r")
+    screen.wait_for(b"1, 2, 3")
+    children = psutil.Process(screen.process.pid).children()
+    (engine,) = [child for child in children if "strata.worker" in child.cmdline()]
+    engine.kill()
+    screen.wait_for(b"strata: error: the engine's process was killed (signal 9)")
+    screen.wait_for(b"> ")
+    screen.type(b"Count from 1 to 4.\r")
+    screen.wait_for(b"1, 2, 3, 4\r\n")
+    screen.wait_for(b"> ")
+    screen.type(b"/exit\r")
+    assert screen.finish() == 0
+
+
+def test_the_engine_runs_beside_the_command_which_stays_light(tiny) -> None:
+    code = (
+        "import sys; from strata.cli.main import main\n"
+        f"code = main(['run', '--model', {str(tiny)!r}, '--max-tokens', '3', 'The quick'])\n"
+        "print(sorted({'torch', 'numba', 'llguidance'} & set(sys.modules)), code)"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, check=False, env=environment())
+    assert done.stderr == ""
+    assert done.stdout.endswith("[] 0\n")
+
+
+def test_the_text_is_the_same_for_every_number_of_drafts_and_a_trace_says_what_was_done(tmp_path) -> None:
+    answers = set()
+    for drafts in (0, 7):
+        file = tmp_path / "trace.json"
+        options = ["--drafts", str(drafts), "--seed", "7", "--max-tokens", "24", "--temperature", "0.8"]
+        done = strata("run", *options, "--trace", str(file), "1, 2, 3, 4,")
+        assert (done.returncode, done.stderr) == (0, "")
+        answers.add(done.stdout)
+        windows = [event for event in json.loads(file.read_bytes())["traceEvents"] if event["name"] == "window"]
+        assert any(event["args"]["drafted"] for event in windows) == (drafts > 0)
+    assert len(answers) == 1
+
+
+def test_a_trace_that_cannot_be_written_is_found_before_anything_is_loaded() -> None:
+    done = strata("run", "--trace", "/nowhere/trace.json", "--model", "/nowhere/model.gguf", "Hi")
+    assert done.returncode == 1
+    assert (
+        done.stderr == "strata: error: the trace cannot be written to /nowhere/trace.json: No such file or directory\n"
+    )
+
+
+def test_what_is_wrong_with_a_model_is_said_as_ever(tmp_path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    done = strata("run", "--model", str(tmp_path / "m.gguf"), "Hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("strata: error: ")
+    assert "m.gguf" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -170,8 +170,21 @@ def test_a_models_path_in_a_file_may_start_at_home(tmp_path) -> None:
         resolve(config=config, environment=EMPTY)
 
 
-@pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", "min_p", "seed"])
-@given(value=st.one_of(st.floats(), st.integers(-5, 5), st.booleans(), st.sampled_from([math.inf, 10**400, "1", 1.0])))
+@pytest.mark.parametrize("name", [
+    "temperature", "top_k", "top_p", "min_p", "seed", "typical_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "penalty_window",
+])  # fmt: skip
+@given(
+    value=st.one_of(
+        st.floats(),
+        st.floats(-2.5, 2.5),
+        st.floats(0, 0.02),
+        st.floats(99, 101),
+        st.integers(-5, 5),
+        st.booleans(),
+        st.sampled_from([math.inf, 10**400, "1", 1.0]),
+    )
+)
 def test_settings_and_engine_refuse_the_same_sampling_values(name, value) -> None:
     try:
         Sampling(**{name: value})

@@ -53,7 +53,7 @@ def test_drafts_of_any_depth_change_no_token_and_no_logprob(sampling, right):  #
 
 
 def upper_point(freedom: int) -> float:
-    """Upper 0.001 point of chi-square (Wilson and Hilferty 1931, good to 0.1% from 30 degrees on)."""
+    """Upper 0.001 point of chi-square (Wilson and Hilferty 1931, good to 1% from 10 degrees on)."""
     return freedom * (1 - 2 / (9 * freedom) + 3.0902 * (2 / (9 * freedom)) ** 0.5) ** 3
 
 
@@ -91,23 +91,28 @@ def exact(logits, sampling):
     return p / p.sum()
 
 
+def fits(counts, p):
+    """Whether counts may come from probabilities, by a chi-square test at 0.001."""
+    assert not counts[p == 0].any()
+    expected = p * counts.sum()
+    # The test needs about five draws a cell, so the rarest count together.
+    order = np.argsort(expected)
+    rare = max(int((expected < 5).sum()), int((expected[order].cumsum() < 5).sum()) + 1)
+    cells = np.append(np.zeros(rare, int), np.arange(1, len(p) - rare + 1))
+    observed, expected = np.bincount(cells, counts[order]), np.bincount(cells, expected[order])
+    return float(((observed - expected) ** 2 / expected).sum()) < upper_point(len(expected) - 1)
+
+
 @pytest.mark.parametrize("arm", ["off", "on", "biased"])
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.8, top_k=20, top_p=0.9)], ids=["plain", "filtered"])
 def test_draws_of_two_tokens_follow_the_exact_probabilities(arm, sampling):  # case L04
-    counts = pairs(arm, sampling).ravel()
+    counts = pairs(arm, sampling)
     first = exact(MODEL(()), sampling)
-    p = np.concatenate([first[token] * exact(MODEL((token,)), sampling) for token in range(V)])
-    assert not counts[p == 0].any()
-    expected = p * counts.sum()
-    # The test needs about five draws a cell, so the rarest pairs count together.
-    order = np.argsort(expected)
-    rare = max(int((expected < 5).sum()), int((expected[order].cumsum() < 5).sum()) + 1)
-    cells = np.append(np.zeros(rare, int), np.arange(1, V * V - rare + 1))
-    observed, expected = np.bincount(cells, counts[order]), np.bincount(cells, expected[order])
-    chi_square = float(((observed - expected) ** 2 / expected).sum())
-    assert 30 < len(expected) < V * V
-    assert chi_square < upper_point(len(expected) - 1)
-    assert (counts == pairs("off", sampling).ravel()).all(), "the very same draws"
+    both = np.stack([first[token] * exact(MODEL((token,)), sampling) for token in range(V)])
+    assert fits(counts.ravel(), both.ravel())
+    assert fits(counts.sum(1), first)
+    assert fits(counts.sum(0), both.sum(0))
+    assert (counts == pairs("off", sampling)).all(), "the very same draws"
 
 
 class Counting:
@@ -208,6 +213,12 @@ def test_a_constraint_that_fails_ends_the_request_with_its_error():
 def test_a_constraint_without_a_stop_token_is_refused():
     with pytest.raises(RequestError, match="at least one stop token"):
         chooser(Sampling(), constraint=Counting(1, 1, 1))
+
+
+@pytest.mark.parametrize("token", [-1, V])
+def test_a_stop_token_outside_the_vocabulary_is_refused(token):
+    with pytest.raises(RequestError, match=f"^stop token {token} is outside the vocabulary of {V}$"):
+        chooser(Sampling(), stop_ids=[1, token])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=repr)

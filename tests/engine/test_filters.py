@@ -6,12 +6,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers.generation import logits_process as judge
 
-from strata.engine import Sampling
-from strata.engine.filters import filtered, likeliest
+from strata.engine import Sampling, filters
+from strata.engine.filters import likeliest
+
+
+def filtered(x, sampling):
+    return filters.filtered(x, np.full(len(x), np.nan), sampling)
 
 
 def distribution(x, sampling):
@@ -94,14 +98,23 @@ def test_ties_and_exact_shares_follow_the_definitions(powers, top_k, top_p, min_
     assert set(filtered(x, sampling)[0].tolist()) == plain(x, sampling)
 
 
+def test_a_share_that_is_met_exactly_is_met():
+    x = np.zeros(8)  # weights of exactly 1
+    assert filtered(x, Sampling(1.0, top_p=0.5))[0].tolist() == [0, 1, 2, 3]
+    assert filtered(x, Sampling(1.0, top_k=4, top_p=0.5))[0].tolist() == [0, 1]
+    assert filtered(x, Sampling(1.0, typical_p=0.25))[0].tolist() == [0, 1]
+    assert filtered(x, Sampling(1.0, min_p=1.0))[0].tolist() == [*range(8)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.floats(-40, 0), min_size=1, max_size=40),
+    st.lists(st.integers(-40 * 128, 0).map(lambda n: n / 128), min_size=1, max_size=40),
     st.integers(0, 45),
     st.floats(0, 1),
     st.floats(0, 1),
     st.floats(0, 1),
 )
+@example([-1.0], 0, 1.0, 0.0, 0.0)  # neither is near the entropy
 def test_anything_else_follows_them_too(values, top_k, top_p, min_p, typical_p):
     x = np.array([0.0, *values])
     sampling = Sampling(1.0, top_k, top_p, min_p, typical_p=typical_p)

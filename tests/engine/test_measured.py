@@ -34,6 +34,17 @@ def test_wrong_drafts_stop_and_are_tried_again_now_and_then():
     assert 0 < sum(d > 0 for d in late) <= len(late) / RETRY + 1
 
 
+def test_drafts_that_are_not_sure_enough_stop_as_well():
+    """A chain that ends before its first token costs a step in every window and offers nothing."""
+    measured, asked = Measured(7), 0
+    for _ in range(100):
+        depth = measured.depth(7)
+        asked += depth > 0
+        measured.drafted(min(depth, 1), 0.3)
+        measured.verified(0, 0, 1.0, asked=min(depth, 1))
+    assert 0 < asked < 10
+
+
 def test_rows_as_dear_as_windows_never_pay():
     late = play(300, row_cost=1.0, draft_cost=0.1, right=7)[100:]
     assert sum(d > 0 for d in late) <= len(late) / RETRY + 1

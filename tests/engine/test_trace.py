@@ -38,7 +38,7 @@ def test_windows_and_passes_are_noted():
     assert [(r.rows, r.conversations) for r in trace.records[:3]] == [(64, 1), (36, 1), (5, 1)]
     windows = trace.records[3:]
     assert [(r.rows, r.conversations) for r in windows] == [(2, 2)] * 3 + [(1, 1)] * 5
-    assert all(r.run_us > r.commit_us > 0 for r in windows)
+    assert all(r.run_us > 0 and r.verify_us > 0 and r.commit_us > 0 for r in windows)
     assert all(a.when < b.when for a, b in zip(trace.records, trace.records[1:], strict=False))
     alone = Generation(net, net.new_state(), Request("c", (5, 6, 7), max_tokens=20), drafter=Two())
     alone.read(trace=trace)

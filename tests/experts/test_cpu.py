@@ -15,10 +15,11 @@ from strata.experts.errors import KernelError
         ({"avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512vbmi"}, "avx512vbmi"),
         ({"avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}, "avx512"),
         ({"avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx2"),
+        ({"avx2", "f16c", "avxvnni"}, "avxvnni"),
         ({"avx2", "avx"}, "plain"),
         ({"neon", "dotprod"}, "plain"),
     ],
-    ids=["Zen 4", "Cascade Lake", "Skylake-X", "no F16C", "ARM"],
+    ids=["Zen 4", "Cascade Lake", "Skylake-X", "Alder Lake", "no F16C", "ARM"],
 )
 def test_best_path(features, best, monkeypatch):
     monkeypatch.setattr(cpu, "features", lambda: frozenset(features))

@@ -186,7 +186,12 @@ print(*cpu.paths())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processor", "features", "path"), [("haswell", "+avx2,+f16c", "avx2"), ("nehalem", "+sse4.2", "plain")]
+    ("processor", "features", "path"),
+    [
+        ("alderlake", "+avx2,+f16c,+avxvnni", "avxvnni"),
+        ("haswell", "+avx2,+f16c", "avx2"),
+        ("nehalem", "+sse4.2", "plain"),
+    ],
 )
 def test_code_compiled_for_an_older_processor(processor, features, path):
     """The same source lowered without AVX-512, and without AVX: other instructions, same bytes."""

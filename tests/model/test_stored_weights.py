@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from strata import pebble
-from strata.formats import by_name, quantise
+from strata.formats import by_name, dequantise, quantise
 from strata.gguf import TensorData, open_model, write_model
 from strata.model import Network, load_config, load_weights, take_inventory
+from strata.model.take import Taker
 from strata.model.weights import KEPT, Quantised
 from strata.ops import bind, workers
 from support import quantised, tiny
+from support.blocks import random_blocks
 from support.mtp_oracle import mtp_oracle
 from support.network import prompt
 from support.quantised_tiny import write_quantised
@@ -139,3 +141,35 @@ def test_types_without_a_kernel_become_float32_and_are_named(tmp_path):
     assert all(directory.load(name).tobytes() in held for name in names)
     net = load(path)
     assert torch.isfinite(logits(net, prompt("base", 30))).all()
+
+
+def test_a_matrix_whose_cut_goes_through_a_block_becomes_float32():
+    """The halves of eh_proj at a width that is no multiple of the block's."""
+    rng = np.random.default_rng(0)
+    for name, cut, kept in (("Q8_0", 32, True), ("Q8_0", 48, False), ("NVFP4", 64, True), ("NVFP4", 32, False)):
+        raw = random_blocks(name, (3, 128), rng)
+        directory = OneMatrix(raw, by_name(name))
+        take = Taker(directory, kept=KEPT)
+        found = take.matrix("m", 3, 128, cut=cut)
+        assert isinstance(found, Quantised)
+        assert found.type.name == (name if kept else "F32")
+        assert take.bytes == found.raw.nbytes
+        expected = directory.load("m")
+        for part in (slice(cut), slice(cut, None)):
+            half = found.inputs(part)
+            np.testing.assert_array_equal(dequantise(half.type, half.raw), expected[:, part])
+
+
+class OneMatrix:
+    """A directory of one quantised matrix "m"."""
+
+    def __init__(self, raw, kind):
+        self._raw, self._kind = raw, kind
+        shape = (*raw.shape[:-1], raw.shape[-1] // kind.bytes * kind.weights)
+        self.tensors = {"m": tiny.MemoryInfo(shape, kind)}
+
+    def raw(self, _):
+        return self._raw
+
+    def load(self, _):
+        return dequantise(self._kind, self._raw)

@@ -106,3 +106,14 @@ def test_parts_of_matrices():
     for part, expected in ((w.outputs(slice(2, 5)), whole[:, 2:5]), (w.inputs(slice(32, None)), whole[..., 32:])):
         np.testing.assert_array_equal(dequantise(part.type, np.ascontiguousarray(part.raw)), expected)
         assert part.scale is w.scale
+
+
+def test_a_thread_that_flushes_subnormals_is_refused():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        with pytest.raises(KernelError, match="flushes subnormal numbers"):
+            workers.use((None, None))
+    finally:
+        torch.set_flush_denormal(False)
+    assert workers.current().cpus == (None,)

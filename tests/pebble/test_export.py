@@ -30,7 +30,7 @@ def both(tmp_path_factory):
     directory = open_model(folder / "tiny.gguf")
     config = load_config(directory.metadata)
     assert not take_inventory(directory, config).unused
-    return model, Network(config, load_weights(directory, config), bind("cpu", config), drafts=True)
+    return model, Network(config, load_weights(directory, config, exact=True), bind("cpu", config), drafts=True)
 
 
 @torch.no_grad()

@@ -1,12 +1,19 @@
 """A network that says what it is told to, behind a real tokenizer and a real chat template."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from strata.api import Model
-from strata.engine import Sampling
+from strata.engine import Sampling, Trace
+from strata.session.options import Options
+from strata.session.scheduler import Scheduler
 from strata.text import ChatTemplate, Tokenizer
+from strata.worker import Ready, values
+from strata.worker.answering import InProcess
+from strata.worker.messages import Limits
+from strata.worker.resident import Resident
 from support.tiny_file import tiny_metadata
 
 
@@ -15,6 +22,7 @@ class Scripted:
 
     def __init__(self, tokenizer: Tokenizer, text: str, context: int = 1024) -> None:
         self.config = SimpleNamespace(context=context, V=tokenizer.size + 4, name="scripted")
+        self.drafts = False
         self.script = [*tokenizer.encode(text, special=True), tokenizer.eos_ids[0]]
         self.prompt: list[int] = []
 
@@ -48,9 +56,18 @@ class Scripted:
         return logits
 
 
-def scripted_model(text: str, context: int = 1024, sampling: Sampling | None = None) -> Model:
-    """A model that answers everything with `text`."""
+def scripted_model(
+    text: str, context: int = 1024, sampling: Sampling | None = None, *, kind: type[Scripted] = Scripted
+) -> Model:
+    """A model that answers everything with `text`; its `network` is what says so."""
     metadata = tiny_metadata()
     tokenizer = Tokenizer.from_metadata(metadata)
-    network = Scripted(tokenizer, text, context)
-    return Model(network, tokenizer, ChatTemplate.from_metadata(metadata), sampling or Sampling())  # type: ignore[arg-type]
+    network: Any = kind(tokenizer, text, context)
+    defaults = sampling or Sampling()
+    ready = Ready(
+        "scripted", context, network.config.V, Limits(8, 64), "scripted", tokenizer.eos_ids, values.plain(defaults)
+    )
+    trace = Trace()
+    scheduler = Scheduler(network, Options(keep=False), trace=trace)
+    source = InProcess(Resident(scheduler, tokenizer, ready, defaults, trace, network))
+    return Model(source, tokenizer, ChatTemplate.from_metadata(metadata), defaults)

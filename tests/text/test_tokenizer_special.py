@@ -98,6 +98,12 @@ def test_an_id_outside_the_vocabulary_is_an_error(token: int) -> None:
         OURS.decode([token])
 
 
+@pytest.mark.parametrize("token", [1.5, "1", None])
+def test_an_id_that_is_no_integer_is_an_error(token: object) -> None:
+    with pytest.raises(TextError, match="A token id is an integer, not "):
+        OURS.decode([token])  # type: ignore[list-item]
+
+
 def test_a_lone_surrogate_is_an_error() -> None:
     for special in (False, True):
         with pytest.raises(TextError, match=r"U\+D800.*character 2"):

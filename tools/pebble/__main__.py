@@ -61,7 +61,10 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # the products are small: more threads only wait for each other
     stock = load(arguments.stock)
     files = arguments.files or [_SHIPPED / "pebble-q8_0.gguf", _SHIPPED / "pebble-iq3.gguf"]
-    results = [evaluate(path, stock, arguments.count, lambda line: print(line, flush=True)) for path in files]
+    results = [
+        evaluate(path, stock, arguments.count, lambda line: print(line, flush=True), exact=arguments.exact)
+        for path in files
+    ]
     print(tables(results))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1), "utf-8")
@@ -93,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = command("evaluate", "examine files through Strata's forward pass")
     evaluate.add_argument("--files", type=Path, nargs="*")
     evaluate.add_argument("--count", type=int, default=64, help="questions per short ability")
+    evaluate.add_argument("--exact", action="store_true", help="dequantise matrices to float32")
     evaluate.add_argument("--json", type=Path, help="write the numbers here")
     evaluate.add_argument("--document", type=Path, help="write the tables between this document's markers")
     evaluate.set_defaults(run=_evaluate)

@@ -5,6 +5,6 @@ Importing it does not import torch; `load` does.
 
 from strata.api.loading import load
 from strata.api.model import Model
-from strata.api.reply import Event, Finished, Options, Reply, ToolCall, Usage
+from strata.api.reply import Chosen, Event, Finished, Options, Reply, ToolCall, Usage
 
-__all__ = ["Event", "Finished", "Model", "Options", "Reply", "ToolCall", "Usage", "load"]
+__all__ = ["Chosen", "Event", "Finished", "Model", "Options", "Reply", "ToolCall", "Usage", "load"]

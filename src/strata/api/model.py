@@ -1,62 +1,116 @@
 """A loaded model that answers."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from dataclasses import asdict, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from strata.api.reply import Event, Finished, Options, Reply, Usage, gather
-from strata.engine import Drafting, Finish, FinishReason, Sampling, Token, generate
-from strata.errors import RequestError, TextError
-from strata.text import ChatTemplate, Content, OutputParser, Tokenizer
+from strata.api.answer import Answer
+from strata.api.reply import Event, Options, Reply, gather
+from strata.engine import Drafting, Sampling
+from strata.errors import RequestError, StrataError, TextError
+from strata.text import ChatTemplate, OutputParser, Stops, Tokenizer
+from strata.worker import Event as Report
+from strata.worker import Finished, Grammar, Progress, Submit, values
+from strata.worker.answering import Answering, Source
 
 if TYPE_CHECKING:
+    from strata.loading.files import ModelFile
     from strata.model import ModelConfig, Network
+
+PATIENCE = 0.1
+"""Seconds between two questions whether an answer is still wanted, while another process computes it."""
 
 OnPrompt = Callable[[int, int], None]
 Cancelled = Callable[[], bool]
 
 
 class Model:
-    """A model in memory. `strata.load` makes one.
+    """A model that answers. `strata.load` makes one.
 
-    Every call stands alone: it reads its whole prompt, and nothing of it stays. Calls at the same time are safe.
+    Calls at the same time are safe, and share the engine.
 
     Attributes:
-        network: the forward pass with its weights.
+        source: what computes, in this process or in another.
         tokenizer: text to tokens and back.
         template: renders conversations; None if the file has none, then only raw completion works.
         sampling: values used where a request says nothing.
-        unused: names of tensors in the file that this version has no use for.
+        ready: what the engine is and takes.
     """
 
     def __init__(
         self,
-        network: "Network",
+        source: Source,
         tokenizer: Tokenizer,
         template: ChatTemplate | None,
         sampling: Sampling,
-        unused: Sequence[str] = (),
+        file: "ModelFile | None" = None,
     ) -> None:
-        self.network = network
+        self.source = source
         self.tokenizer = tokenizer
         self.template = template
         self.sampling = sampling
-        self.unused = tuple(unused)
-        # Rows of the vocabulary that stand for nothing: padding entries, and rows beyond the tokenizer's list.
-        self._banned = sorted(tokenizer.unused_ids | set(range(tokenizer.size, network.config.V)))
+        self.ready = source.wait_ready()
+        self._opened = file
+        self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"<strata.Model {self.name!r}>"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Complete what is being saved and end the engine; answers under way end with an error."""
+        self.source.close()
+
     @property
     def config(self) -> "ModelConfig":
         """Dimensions."""
-        return self.network.config
+        from strata.model import load_config
+
+        return load_config(self.file.metadata)
+
+    @property
+    def network(self) -> "Network":
+        """The forward pass with its weights.
+
+        Raises:
+            StrataError: it is in another process.
+        """
+        network: Network | None = getattr(getattr(self.source, "engine", None), "network", None)
+        if network is None:
+            raise StrataError("the network of this model is in another process; load it without process=True")
+        return network
+
+    @property
+    def file(self) -> "ModelFile":
+        """The open file.
+
+        Raises:
+            StrataError: it was not made from one.
+        """
+        if self._opened is None:
+            raise StrataError("this model was not made from a file; only its name and limits are known (`ready`)")
+        return self._opened
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of tensors in the file that this version has no use for."""
+        return self.ready.unused
 
     @property
     def name(self) -> str:
         """The model's name as its file says."""
-        return self.config.name
+        return self.ready.model
+
+    def trace(self) -> bytes:
+        """The engine's last windows as JSON text for Chrome's and Perfetto's trace viewers."""
+        return self.source.trace()
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text; with `special`, the text of control tokens becomes these tokens."""
@@ -98,7 +152,8 @@ class Model:
             effort: how hard to think, "low", "medium" or "xhigh"; None for the model's default.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the answer.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Events; the last is Finished. The next is computed when it is asked for.
@@ -107,6 +162,7 @@ class Model:
             TextError: at once: the messages cannot be rendered.
             RequestError: at once: a bad option, or a prompt that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         if self.template is None:
             raise TextError(
@@ -138,7 +194,8 @@ class Model:
             special: let the text of control tokens in the prompt become these tokens.
             on_prompt: called with (tokens read, tokens to read) while the prompt is read.
             cancelled: asked before each pass and token; True ends the text.
-            **options: sampling values and max_tokens, see `Options`.
+            **options: sampling values, limits and the form of the answer, see `Options`. Stop strings and grammar apply
+                to the answer, not to the thinking before it.
 
         Returns:
             Content events, then Finished.
@@ -147,6 +204,7 @@ class Model:
             TextError: at once: the prompt is no valid Unicode.
             RequestError: at once: a bad option, an empty prompt, or one that leaves no room in the context.
             NotFiniteError: while iterating: the model computed NaN or infinity.
+            NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         ids = self.tokenizer.encode(prompt, special=special)
         return self._stream(ids, None, options, on_prompt, cancelled)
@@ -162,38 +220,60 @@ class Model:
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise RequestError(f"unknown option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
-        values: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        max_tokens = values.pop("max_tokens", None)
-        drafting = Drafting(values.pop("drafts", 0), measured=True, lookup=False, head=True)
-        network = replace(self.network, drafts=True) if drafting.depth else self.network
-        tokens = generate(
-            network,
-            network.new_state(),
-            ids,
-            replace(self.sampling, **values),
-            stop_ids=self.tokenizer.eos_ids,
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        max_tokens, logprobs = given.pop("max_tokens", None), given.pop("logprobs", None)
+        stops = Stops(given.pop("stop", None))
+        grammar = self._grammar(given.pop("grammar", None), parser)
+        drafts = given.pop("drafts", 0)
+        drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.head)
+        request = Submit(
+            prompt=tuple(ids),
+            id=f"{id(self)}-{next(self._numbers)}",
+            sampling=values.plain(replace(self.sampling, **given)),
+            drafting=asdict(drafting),
             max_tokens=max_tokens,
-            banned=self._banned,
-            drafting=drafting if drafting.depth else None,
-            on_prompt=on_prompt,
-            cancelled=cancelled,
+            grammar=grammar,
+            logprobs=logprobs,
         )
-        return self._events(tokens, len(ids), parser)
+        values.check(request, self.ready)
+        answer = self.source.submit(request)
+        words = Answer(self.tokenizer, parser, stops, report=logprobs is not None)
+        return words.events(_reports(answer, on_prompt, cancelled))
 
-    def _events(
-        self, tokens: Iterator[Token | Finish], prompt_tokens: int, parser: OutputParser | None
-    ) -> Iterator[Event]:
-        text = self.tokenizer.detokeniser()
-        parse = parser.push if parser else _as_content
-        for token in tokens:
-            if isinstance(token, Token):
-                yield from parse(text.push(token.id))
-                continue
-            yield from parse(text.finish())
-            if parser:
-                yield from parser.finish(cut=token.reason is not FinishReason.STOP)
-            yield Finished(token.reason, Usage(prompt_tokens, token.tokens))
+    def _grammar(self, value: Any, parser: OutputParser | None) -> Grammar | None:
+        """What form a request asks for; behind the thinking block, if the answer begins inside one."""
+        if value is None:
+            return None
+        from strata.text.grammar import Grammar as Form  # takes a while, and most answers have no grammar
+
+        form = Form.of(value)
+        if form is None:
+            return None
+        if parser is not None and parser.tools:
+            raise RequestError("grammar and tools cannot be used together; leave one of them out")
+        after = None
+        if parser is not None and parser.thinking:
+            after = self.tokenizer.id_of("</think>")
+            if after is None:
+                raise RequestError("the model has no token for the end of thinking; use the grammar without thinking")
+        return Grammar(form.kind.value, form.source, after)
 
 
-def _as_content(text: str) -> list[Content]:
-    return [Content(text)] if text else []
+def _reports(answer: Answering, on_prompt: OnPrompt | None, cancelled: Cancelled | None) -> Iterator[Report]:
+    """What the engine says, up to the end; leaving it early ends the request."""
+    asked = False
+    try:
+        while True:
+            if cancelled is not None and not asked and cancelled():
+                asked = True
+                answer.cancel()
+            event = answer.take(None if cancelled is None or asked else PATIENCE)
+            if isinstance(event, Progress):
+                if on_prompt is not None:
+                    on_prompt(event.read, event.total)
+            elif event is not None:
+                yield event
+            if isinstance(event, Finished):
+                return
+    finally:
+        answer.close()

@@ -1,46 +1,90 @@
 """What is asked for and what comes back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from strata.engine import FinishReason
 from strata.text import Content, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
 
+if TYPE_CHECKING:
+    from strata.text.grammar import Grammar
+
 
 class Options(TypedDict, total=False):
-    """Sampling values, limits and drafts of one request; a missing or None one means the default.
+    """Sampling values, limits and the form of one answer; a missing or None one means the default.
 
-    The default of temperature, top_k, top_p and min_p is what the model file says (``general.sampling.*``), else
-    greedy; the default seed is 0. So the same request always gives the same answer.
+    The default of the sampling values is what the model file says (``general.sampling.*``), else greedy and nothing
+    penalised; the default seed is 0. So the same request always gives the same answer. `strata.engine.Sampling` says
+    what each means and which values it takes.
     """
 
     temperature: float | None
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    typical_p: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    penalty_window: int | None
+    logit_bias: Mapping[int, float] | None
     seed: int | None
     max_tokens: int | None
     drafts: int | None  # most tokens guessed ahead with the draft head, 0 to 7, as far as it pays; not the answer
+    stop: str | Sequence[str] | None  # texts that end the answer, and are no part of it
+    logprobs: int | None  # report every token, with this many of the likeliest at its place, 0 to 20
+    grammar: "Mapping[str, Any] | Grammar | None"  # the form of the answer, as OpenAI's response_format; `Grammar.of`
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request; a stop token counts as generated."""
+    """Tokens of one request.
+
+    Attributes:
+        prompt_tokens: of the whole prompt.
+        completion_tokens: generated, a stop token among them.
+        cached_tokens: of the prompt, those that did not have to be read again.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of a stream."""
+    """The last event of a stream.
+
+    Attributes:
+        reason: why the answer ended.
+        usage: tokens read and generated.
+        stop: the stop string that ended it, if one did.
+    """
 
     reason: FinishReason
     usage: Usage
+    stop: str | None = None
 
 
-Event = Reasoning | Content | ToolCallStart | ToolCallArguments | ToolCallEnd | Finished
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A token of the answer; comes before the text that it completes, and only if `logprobs` asks for it.
+
+    Attributes:
+        id: the token.
+        bytes: what it stands for; the bytes of one token need not be whole characters.
+        logprob: natural logarithm of the probability the model itself gave it, before penalties and filters.
+        top: the likeliest tokens at its place with their logarithms, likeliest first.
+    """
+
+    id: int
+    bytes: bytes
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+Event = Reasoning | Content | ToolCallStart | ToolCallArguments | ToolCallEnd | Chosen | Finished
 """What a stream consists of."""
 
 
@@ -69,6 +113,8 @@ class Reply:
         tool_calls: calls it wants made, in order.
         finish_reason: why it ended.
         usage: tokens read and generated.
+        stop: the stop string that ended it, if one did.
+        tokens: its tokens, without a stop token, if `logprobs` asked for them.
     """
 
     text: str
@@ -76,6 +122,8 @@ class Reply:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
     usage: Usage
+    stop: str | None = None
+    tokens: tuple[Chosen, ...] = ()
 
     def message(self) -> dict[str, Any]:
         """The answer as a message of the conversation, for the next request; a call that was cut short is left out."""
@@ -97,6 +145,7 @@ def gather(events: Iterable[Event]) -> Reply:
     names: list[str] = []
     arguments: list[str] = []
     ended: set[int] = set()
+    chosen: list[Chosen] = []
     finished: Finished | None = None
     for event in events:
         match event:
@@ -109,10 +158,13 @@ def gather(events: Iterable[Event]) -> Reply:
                 arguments.append("")
             case ToolCallArguments():
                 arguments[event.index] += event.json_fragment
+            case Chosen():
+                chosen.append(event)
             case Finished():
                 finished = event
             case ToolCallEnd():
                 ended.add(event.index)
     assert finished is not None, "every stream ends with Finished"
     calls = tuple(ToolCall(name, arguments[index], index in ended) for index, name in enumerate(names))
-    return Reply("".join(text), "".join(reasoning), calls, finished.reason, finished.usage)
+    whole = "".join(text), "".join(reasoning)
+    return Reply(*whole, calls, finished.reason, finished.usage, finished.stop, tuple(chosen))

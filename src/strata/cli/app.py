@@ -8,6 +8,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.exceptions import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from strata import __version__
+from strata.cli.bench.command import bench
 from strata.cli.chat import chat
 from strata.cli.completion import completion
 from strata.cli.config import config
@@ -36,7 +37,7 @@ def build(context: Context) -> App:
         version_flags=["--version"],
         group_parameters=Group("Options", sort_key=1),
     )
-    for command in (chat, run, inspect, doctor, config, completion):
+    for command in (chat, run, bench, inspect, doctor, config, completion):
         app.command(command)
     app.meta.group_parameters = Group("Global options", sort_key=2)
 

@@ -37,9 +37,12 @@ def chat(  # noqa: D417  # options are described where they are declared
         raise UsageError("--json needs a prompt: as an argument, or piped in")
     from strata.cli.converse import Conversation
     from strata.cli.session import load_model
+    from strata.text.chat.effort import check_effort
 
-    conversation = Conversation(load_model(settings, context.output), settings, context.output, system)
-    if text is not None:
-        conversation.ask(text)
-        return 0
-    return conversation.talk(context.interrupts)
+    check_effort(settings.effort)  # before anything is loaded
+    with load_model(settings, context.output) as model:
+        conversation = Conversation(model, settings, context.output, system)
+        if text is not None:
+            conversation.ask(text)
+            return 0
+        return conversation.talk(context.interrupts)

@@ -35,4 +35,8 @@ class Context:
         """The settings in force, `flags` being those of the command itself."""
         resolved = resolve({**self._flags, **(flags or {})}, config=self._config)
         self.debug = resolved.settings.debug
+        if self.debug:
+            import logging
+
+            logging.basicConfig(level=logging.INFO, format="strata: %(name)s: %(message)s")
         return resolved

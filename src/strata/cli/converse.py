@@ -15,6 +15,7 @@ from strata.cli.stream import show
 from strata.config import Settings
 from strata.errors import StrataError
 from strata.text import Content, Reasoning
+from strata.text.chat.effort import check_effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +125,7 @@ class Conversation:
 
     def _effort(self, argument: str) -> None:
         if argument:
+            check_effort(argument)
             self.settings = replace(self.settings, effort=argument)
         self.output.note(f"effort is {self.settings.effort or 'the default of the model'}")
 

@@ -6,13 +6,16 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from strata.config.kinds import Switch
 from strata.config.settings import SETTINGS
 
 
 def _of(name: str) -> Parameter:
     setting = SETTINGS[name]
     default = f" [default: {setting.default_in_words}]" if setting.default is not False else ""
-    return Parameter(help=f"{setting.meaning}{default}", show_default=False)
+    # A switch takes no value; for one that may also be None cyclopts' completion scripts need to be told.
+    tokens = 0 if isinstance(setting.kind, Switch) else None
+    return Parameter(help=f"{setting.meaning}{default}", show_default=False, n_tokens=tokens)
 
 
 @Parameter(name="*")
@@ -40,6 +43,11 @@ class SamplingFlags:
     top_k: Annotated[int | None, _of("top_k")] = None
     top_p: Annotated[float | None, _of("top_p")] = None
     min_p: Annotated[float | None, _of("min_p")] = None
+    typical_p: Annotated[float | None, _of("typical_p")] = None
+    repetition_penalty: Annotated[float | None, _of("repetition_penalty")] = None
+    frequency_penalty: Annotated[float | None, _of("frequency_penalty")] = None
+    presence_penalty: Annotated[float | None, _of("presence_penalty")] = None
+    penalty_window: Annotated[int | None, _of("penalty_window")] = None
     seed: Annotated[int | None, _of("seed")] = None
     max_tokens: Annotated[int | None, _of("max_tokens")] = None
     drafts: Annotated[int | None, _of("drafts")] = None

@@ -1,5 +1,6 @@
 """`strata run`: raw completion."""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -17,6 +18,7 @@ def run(  # noqa: D417  # options are described where they are declared
     /,
     *,
     special: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    trace: Path | None = None,
     sampling: SamplingFlags = _SAMPLING,
     context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
@@ -27,6 +29,7 @@ def run(  # noqa: D417  # options are described where they are declared
     Args:
         prompt: The text to continue; without it, what is piped in.
         special: Let control tokens written in the text, such as <|im_start|>, count as these tokens.
+        trace: Write what every window did, and how long it took, to this file; Perfetto and Chrome show it.
     """
     settings = context.resolve(sampling.settings()).settings
     text = find_prompt(prompt)
@@ -34,10 +37,12 @@ def run(  # noqa: D417  # options are described where they are declared
         raise UsageError("no prompt: give the text to continue as an argument, or pipe it in")
     from strata.cli.session import load_model, options
     from strata.cli.stream import show
+    from strata.cli.trace import Traced
 
-    model = load_model(settings, context.output)
-    show(
-        lambda on_prompt: model.stream_complete(text, special=special, on_prompt=on_prompt, **options(settings)),
-        context.output,
-    )
+    with Traced(trace) as traced, load_model(settings, context.output) as model:
+        show(
+            lambda on_prompt: model.stream_complete(text, special=special, on_prompt=on_prompt, **options(settings)),
+            context.output,
+        )
+        traced.write(model.trace)
     return 0

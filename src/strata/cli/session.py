@@ -3,23 +3,23 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strata.api.bundled import BUNDLED
 from strata.cli.output import Output
 from strata.cli.progress import Bar
 from strata.config import Settings
+from strata.loading.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from strata.api import Model, Options
 
 
 def load_model(settings: Settings, output: Output) -> "Model":
-    """Load the model; a bar shows progress, unused tensors are warned about."""
+    """Start an engine with the model in a process of its own; a bar shows progress, unused tensors are warned about."""
     name = settings.model if settings.model in BUNDLED else Path(settings.model).name
     bar = Bar(f"Loading {name}")
     with bar:
         from strata.api import load
 
-        model = load(settings.model, threads=settings.threads, on_load=bar.step)
+        model = load(settings.model, threads=settings.threads, process=True, on_load=bar.step)
     if model.unused:
         more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
         output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")
@@ -33,6 +33,11 @@ def options(settings: Settings) -> "Options":
         "top_k": settings.top_k,
         "top_p": settings.top_p,
         "min_p": settings.min_p,
+        "typical_p": settings.typical_p,
+        "repetition_penalty": settings.repetition_penalty,
+        "frequency_penalty": settings.frequency_penalty,
+        "presence_penalty": settings.presence_penalty,
+        "penalty_window": settings.penalty_window,
         "seed": settings.seed,
         "max_tokens": settings.max_tokens,
         "drafts": settings.drafts,

@@ -40,8 +40,9 @@ def _after_reading(ask: Callable[[OnPrompt], Iterator[Event]]) -> Iterator[Event
 
 
 def record(event: Event) -> dict[str, Any]:
-    """An event as a JSON object; the key "type" says which."""
-    return {"type": _TYPES[type(event)], **asdict(event)}
+    """An event as a JSON object; the key "type" says which. What does not apply is left out."""
+    fields = {name: value for name, value in asdict(event).items() if value is not None}
+    return {"type": _TYPES[type(event)], **fields}
 
 
 def _show_json(events: Iterator[Event], output: Output) -> list[Event]:

@@ -87,14 +87,16 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number from 0 to `most`."""
+    """A finite number from `least` to `most`."""
 
     most: float = math.inf
+    least: float = 0.0
 
     @property
     def meaning(self) -> str:
         """What fits, in words."""
-        return "a finite number of at least 0" if math.isinf(self.most) else f"a number from 0 to {self.most:g}"
+        endless = math.isinf(self.most)
+        return "a finite number of at least 0" if endless else f"a number from {self.least:g} to {self.most:g}"
 
     def parse(self, text: str) -> Any:
         """From an environment variable."""
@@ -111,7 +113,7 @@ class Number:
             number = float(value)
         except OverflowError:
             raise UnfitError(self.meaning) from None
-        if not 0 <= number <= self.most or math.isinf(number):
+        if not self.least <= number <= self.most or math.isinf(number):
             raise UnfitError(self.meaning)
         return number
 

@@ -36,10 +36,19 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings in force, and the origin of each by name."""
+    """The settings in force.
+
+    Attributes:
+        settings: the values.
+        origins: where each comes from, by name.
+        file: the config file that was read, whether or not a value of it won; None if there is none.
+        file_origin: who named that file.
+    """
 
     settings: Settings
     origins: Mapping[str, Origin]
+    file: Path | None = None
+    file_origin: Origin = Origin("default")
 
 
 def resolve(
@@ -62,10 +71,12 @@ def resolve(
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, Origin("default"))
-    for source in (_from_file(config, environment), _from_environment(environment), _from_flags(flags)):
+    path, chosen_by = _config_file(config, environment)
+    in_file = None if path is None else _from_file(path, must_exist=chosen_by.source != "default")
+    for source in (in_file or {}, _from_environment(environment), _from_flags(flags)):
         for name, (value, origin) in source.items():
             values[name], origins[name] = value, origin
-    return Resolved(Settings(**values), origins)
+    return Resolved(Settings(**values), origins, None if in_file is None else path, chosen_by)
 
 
 def default_config_file(environment: Mapping[str, str]) -> Path | None:
@@ -82,19 +93,24 @@ def default_config_file(environment: Mapping[str, str]) -> Path | None:
 Found = dict[str, tuple[Any, Origin]]
 
 
-def _from_file(given: Path | None, environment: Mapping[str, str]) -> Found:
-    if given is None and CONFIG_VARIABLE in environment:
-        if not environment[CONFIG_VARIABLE]:
-            raise ConfigError(f"{CONFIG_VARIABLE} is empty; unset it or name a file")
-        given = Path(environment[CONFIG_VARIABLE])
-    path = given or default_config_file(environment)
-    if path is None:
-        return {}
+def _config_file(given: Path | None, environment: Mapping[str, str]) -> tuple[Path | None, Origin]:
+    """Which file to read, and who says so."""
+    if given is not None:
+        return given, Origin("flag", "--config")
+    if CONFIG_VARIABLE not in environment:
+        return default_config_file(environment), Origin("default")
+    if not environment[CONFIG_VARIABLE]:
+        raise ConfigError(f"{CONFIG_VARIABLE} is empty; unset it or name a file")
+    return Path(environment[CONFIG_VARIABLE]), Origin("environment", CONFIG_VARIABLE)
+
+
+def _from_file(path: Path, *, must_exist: bool) -> Found | None:
+    """What a file says; None if it is not there and need not be."""
     try:
         table = _read(path)
     except FileNotFoundError:
-        if given is None:
-            return {}
+        if not must_exist:
+            return None
         raise ConfigError(f"config file {path}: there is no such file") from None
     found: Found = {}
     for name, value in table.items():

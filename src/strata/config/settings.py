@@ -36,6 +36,25 @@ class Settings:
         "Keep tokens this many times as likely as the likeliest; 0 is off.",
         unset="the model file's, else off",
     )
+    typical_p: float | None = _setting(
+        Number(1.0), "Keep the most typical tokens that have this share of probability; 1 is off.", unset="off"
+    )
+    repetition_penalty: float | None = _setting(
+        Number(100.0, 0.01),
+        "Divide the logits of tokens in prompt or answer by this, multiply negative ones; 1 is off.",
+        unset="the model file's, else off",
+    )
+    frequency_penalty: float | None = _setting(
+        Number(2.0, -2.0), "Taken from a logit for each time the token is in the answer; 0 is off.", unset="off"
+    )
+    presence_penalty: float | None = _setting(
+        Number(2.0, -2.0), "Taken from a logit once if the token is in the answer; 0 is off.", unset="off"
+    )
+    penalty_window: int | None = _setting(
+        Integer(-1),
+        "How many of the last tokens the penalties look at; -1 is all, 0 none.",
+        unset="the model file's, else all",
+    )
     seed: int = _setting(Integer(), "Key of the random draws: one seed gives one answer.", default=0)
     max_tokens: int | None = _setting(Integer(1), "Most tokens of an answer.", unset="what the context leaves")
     drafts: int = _setting(

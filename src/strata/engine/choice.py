@@ -51,6 +51,7 @@ def choose(
     history: "History | None" = None,
     allowed: NDArray[np.bool_] | None = None,
     top: int = 0,
+    room: F64 | None = None,
 ) -> Token:
     """Choose the token at `position`.
 
@@ -62,34 +63,32 @@ def choose(
         history: what the penalties look at; without it there are none.
         allowed: [V], tokens that may be chosen; None is all.
         top: how many of the likeliest tokens to report.
+        room: float64 [2, V] to work in; whoever chooses often keeps it, because fresh memory of that size costs more
+            than everything that is computed in it.
 
     Raises:
         NotFiniteError: a logit is NaN or infinite, of any id that is not banned. Whether it may be chosen does not
             matter: such a row comes from a broken computation, and its probabilities mean nothing.
         NothingAllowedError: no token may be chosen.
     """
-    x = logits.astype(np.float64)
-    banned = np.asarray(banned, np.int64)
-    x[banned] = 0.0
-    if not np.isfinite(x).all():
-        bad = int(np.flatnonzero(~np.isfinite(x))[0])
-        raise NotFiniteError(
-            f"the model computed {x[bad]} for token {bad} at position {position}, so the answer ends here; "
-            "`strata inspect FILE --check` looks for damaged weights"
-        )
-    x[banned] = -np.inf
+    x, spare = np.empty((2, len(logits))) if room is None else room
+    x[:] = logits
+    x[np.asarray(banned, np.int64)] = 0.0
+    _check(x, position)
+    x[np.asarray(banned, np.int64)] = -np.inf
     largest = x.max()
     if largest == -np.inf:
         raise NothingAllowedError(f"at position {position} no token may be chosen: all are banned")
-    model = x - largest
-    total = float(np.log(np.exp(model).sum()))
-    alternatives = likeliest(model, top) if top else ()
+    np.subtract(x, largest, out=spare)
+    alternatives = likeliest(spare, top).tolist() if top else []
+    # Of the model's own distribution; the largest weighs 1, so no logarithm of a probability is above 0.
+    total = float(np.log(np.exp(spare, out=spare).sum()))
     if history is not None and sampling.penalises:
         history.penalise(x, sampling)
     if sampling.biases:
         _bias(x, sampling)
     if allowed is not None:
-        x[~allowed] = -np.inf
+        np.putmask(x, ~allowed, -np.inf)
     # argmax returns the first, so equal logits go to the lowest id.
     best = int(x.argmax())
     if x[best] == -np.inf:
@@ -97,12 +96,12 @@ def choose(
             f"at position {position} no token may be chosen: the grammar, logit_bias and the model's unused ids forbid "
             "all of them, so the answer ends here"
         )
-    token = best if sampling.greedy else _sample(x - x[best], sampling, position)
-    return Token(
-        token,
-        float(model[token] - total),
-        tuple((int(other), float(model[other] - total)) for other in alternatives),
-    )
+    token = best
+    if not sampling.greedy:
+        x -= x[best]
+        token = _sample(x, spare, sampling, position)
+    logprob, *others = (float(np.float64(logits[i]) - largest - total) for i in (token, *alternatives))
+    return Token(token, logprob, tuple(zip(alternatives, others, strict=True)))
 
 
 def uniform(seed: int, position: int) -> float:
@@ -116,19 +115,37 @@ def uniform(seed: int, position: int) -> float:
     return (int(word) >> 11) * 2.0**-53
 
 
+def _check(x: F64, position: int) -> None:
+    # In float64 a sum of float32 numbers is finite, unless one of them is not.
+    with np.errstate(invalid="ignore"):
+        if np.isfinite(x.sum()):
+            return
+    bad = int(np.flatnonzero(~np.isfinite(x))[0])
+    raise NotFiniteError(
+        f"the model computed {x[bad]} for token {bad} at position {position}, so the answer ends here; "
+        "`strata inspect FILE --check` looks for damaged weights"
+    )
+
+
 def _bias(x: F64, sampling: Sampling) -> None:
     ids, biases = zip(*sampling.biases, strict=True)
     values = np.array(biases)
     x[list(ids)] += np.where(values == FORBIDDEN, -np.inf, values)
 
 
-def _sample(x: F64, sampling: Sampling, position: int) -> int:
-    """One draw from the filtered distribution; `x` [V] are logits whose largest is 0."""
+def _sample(x: F64, spare: F64, sampling: Sampling, position: int) -> int:
+    """One draw from the filtered distribution; `x` [V] are logits whose largest is 0. Both arrays are overwritten."""
     with np.errstate(over="ignore"):  # a tiny temperature may send all others to -inf, which is right
-        x = x / sampling.temperature
-    ids, weights = filtered(x, sampling)
-    cumulated = weights.cumsum()
+        x /= sampling.temperature
+    if sampling.filters:
+        ids, weights = filtered(x, spare, sampling)
+        cumulated = weights.cumsum()
+        return int(ids[_draw(cumulated, sampling, position)])
+    return _draw(np.cumsum(np.exp(x, out=spare), out=x), sampling, position)
+
+
+def _draw(cumulated: F64, sampling: Sampling, position: int) -> int:
     drawn = int(np.searchsorted(cumulated, uniform(sampling.seed, position) * cumulated[-1], side="right"))
     # The product may round up to the total; then the last token with any weight is meant.
     last = int(np.searchsorted(cumulated, cumulated[-1], side="left"))
-    return int(ids[min(drawn, last)])
+    return min(drawn, last)

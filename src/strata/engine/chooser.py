@@ -33,8 +33,8 @@ class Chooser:
         logprobs: how many of the likeliest tokens to report with each token, 0 to 20; None is 0.
 
     Raises:
-        RequestError: logprobs is out of range, logit_bias names an id outside the vocabulary, or a constraint comes
-            without a stop token, so that it could never end.
+        RequestError: logprobs is out of range, logit_bias or stop_ids name an id outside the vocabulary, or a
+            constraint comes without a stop token, so that it could never end.
     """
 
     def __init__(
@@ -51,6 +51,9 @@ class Chooser:
         outside = next((token for token, _ in sampling.biases if token >= vocabulary), None)
         if outside is not None:
             raise RequestError(f"logit_bias: token id {outside} is outside the vocabulary of {vocabulary}")
+        beyond = next((token for token in stop_ids if not 0 <= token < vocabulary), None)
+        if beyond is not None:
+            raise RequestError(f"stop token {beyond} is outside the vocabulary of {vocabulary}")
         if constraint is not None and not stop_ids:
             raise RequestError("a grammar needs at least one stop token, which ends the text when it is complete")
         self._sampling = sampling
@@ -59,6 +62,7 @@ class Chooser:
         self._history = History(prompt, vocabulary, sampling.penalty_window) if sampling.penalises else None
         self._constraint = constraint
         self._top = _logprobs(logprobs)
+        self._room = np.empty((2, vocabulary))
         self._only_stops = np.zeros(vocabulary, np.bool_)
         self._only_stops[list(self._stop_ids)] = True
 
@@ -68,7 +72,8 @@ class Chooser:
         A refused guess is refused by equality alone, so the tokens are those that windows of one row would have given.
         No guess ever reaches penalties or constraint: a row's own choice does, before the next row is looked at.
 
-        At V = 248,320 one row takes, on one core of a 2-core virtual machine: 1.9 ms greedy, see docs/sampling.md.
+        At V = 248,320 a row takes about 0.4 ms greedy, penalties and 20 log-probabilities included, 0.6 ms with top_k,
+        0.7 with top_p, 1.5 with temperature alone, and a grammar's mask 0.03 ms (docs/sampling.md, measured).
 
         Args:
             logits: float32 [1 + len(guesses), V].
@@ -108,6 +113,7 @@ class Chooser:
             history=self._history,
             allowed=allowed,
             top=self._top,
+            room=self._room,
         )
 
     def _advance(self, token: int) -> None:

@@ -14,11 +14,11 @@ I64 = NDArray[np.int64]
 _DEPTHS = (8.0, 16.0, 32.0)
 """How far below the largest logit to look for the likeliest tokens before all are looked at."""
 
-_REACHES = (0.25, 1.0, 4.0)
+_REACHES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """How far from the entropy to look for the most typical tokens, in nats, before all are looked at."""
 
 
-def filtered(x: F64, sampling: "Sampling") -> tuple[I64, F64]:
+def filtered(x: F64, spare: F64, sampling: "Sampling") -> tuple[I64, F64]:
     """Ids that may be drawn, and their weights exp(x), which need not add up to one.
 
     Sorting a real vocabulary takes longer than everything else here, so only tokens near the top are sorted, as many
@@ -26,6 +26,7 @@ def filtered(x: F64, sampling: "Sampling") -> tuple[I64, F64]:
 
     Args:
         x: logits [V] divided by the temperature; the largest is 0, those of forbidden tokens are -inf.
+        spare: [V], overwritten.
         sampling: the filters.
     """
     if 0 < sampling.top_k < len(x):
@@ -35,15 +36,17 @@ def filtered(x: F64, sampling: "Sampling") -> tuple[I64, F64]:
         if sampling.top_p < 1:
             ids, weights = _top_p(ids, weights, sampling.top_p * total)
     elif sampling.top_p < 1:
-        ids, weights = _nucleus(x, sampling.top_p)
+        ids, weights = _nucleus(x, spare, sampling.top_p)
     else:
-        ids = np.flatnonzero(x > -np.inf)
-        weights = np.exp(x[ids])
+        np.exp(x, out=spare)
+        # min_p of the likeliest, which weighs exp(0) = 1; or whatever weighs anything, which typical_p looks at
+        ids = np.flatnonzero(spare >= sampling.min_p if sampling.min_p > 0 else spare > 0)
+        weights = spare[ids]
     if sampling.min_p > 0:
-        likely = weights >= sampling.min_p  # the likeliest weighs exp(0) = 1
+        likely = weights >= sampling.min_p
         ids, weights = ids[likely], weights[likely]
     if sampling.typical_p < 1:
-        ids, weights = _typical(ids, weights, sampling.typical_p)
+        ids, weights = _typical(x, ids, weights, sampling.typical_p)
     return ids, weights
 
 
@@ -73,9 +76,9 @@ def _ordered(x: F64, ids: I64) -> I64:
     return ids[np.argsort(-x[ids], kind="stable")]
 
 
-def _nucleus(x: F64, share: float) -> tuple[I64, F64]:
+def _nucleus(x: F64, spare: F64, share: float) -> tuple[I64, F64]:
     """The fewest tokens of all whose probabilities add up to `share`, likeliest first, and their weights."""
-    wanted = share * float(np.exp(x).sum())
+    wanted = share * float(np.exp(x, out=spare).sum())
     for depth in _DEPTHS:
         ids = np.flatnonzero(x >= -depth)
         weights = np.exp(x[ids])
@@ -93,21 +96,22 @@ def _top_p(ids: I64, weights: F64, wanted: float) -> tuple[I64, F64]:
     return ids[:kept], weights[:kept]
 
 
-def _typical(ids: I64, weights: F64, share: float) -> tuple[I64, F64]:
+def _typical(x: F64, ids: I64, weights: F64, share: float) -> tuple[I64, F64]:
     """The fewest tokens, those first whose information is nearest to the entropy, with this share of probability.
 
-    Meister et al., "Locally Typical Sampling" (2023), as transformers' TypicalLogitsWarper has it.
+    Meister et al., "Locally Typical Sampling" (2023), as transformers' TypicalLogitsWarper has it. Information is
+    `log(total) - x` and its mean the entropy, so their distance is that of `x` from its own mean.
     """
-    some = weights > 0
-    ids, weights = ids[some], weights[some]
-    p = weights / weights.sum()
-    information = -np.log(p)
-    distance = np.abs(information - (p * information).sum())
-    near = np.arange(len(ids))
+    if not weights.all():
+        ids, weights = ids[weights > 0], weights[weights > 0]
+    total = float(weights.sum())
+    x = x[ids]
+    distance = np.abs(x - float((weights * x).sum()) / total)  # no BLAS: its threads may change the sum
     for reach in _REACHES:
-        within = np.flatnonzero(distance <= reach)
-        if p[within].sum() >= share * (1 + 1e-9):  # as in _nucleus
-            near = within
+        near = np.flatnonzero(distance <= reach)
+        if len(near) and weights[near].sum() >= share * total * (1 + 1e-9):  # as in _nucleus
             break
+    else:
+        near = np.arange(len(ids))
     order = near[np.lexsort((ids[near], distance[near]))]
-    return _top_p(ids[order], weights[order], share * float(weights.sum()))
+    return _top_p(ids[order], weights[order], share * total)

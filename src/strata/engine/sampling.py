@@ -95,6 +95,11 @@ class Sampling:
         return self.temperature == 0
 
     @property
+    def filters(self) -> bool:
+        """Whether some tokens are left out of the draw."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0 or self.typical_p < 1
+
+    @property
     def penalises(self) -> bool:
         """Whether tokens that were there before are treated differently."""
         off = self.repetition_penalty == 1 and self.frequency_penalty == 0 and self.presence_penalty == 0

@@ -11,10 +11,12 @@ from strata.experts.errors import KernelError
 
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"})
 
-# Best first. Ice Lake and Zen 4 have the first, Cascade Lake the second, Haswell and Zen the third.
+# Best first. Ice Lake and Zen 4 have the first, Cascade Lake the second, Alder Lake the third, Haswell and Zen the last
+# before plain.
 NEEDS: dict[str, frozenset[str]] = {
     "avx512vbmi": _AVX512 | {"avx512vbmi"},
     "avx512": _AVX512,
+    "avxvnni": frozenset({"avx2", "f16c", "avxvnni"}),
     "avx2": frozenset({"avx2", "f16c"}),
     "plain": frozenset(),
 }

@@ -5,6 +5,7 @@ Nobody's numbers depend on it. Until `use` is called, everything is computed in 
 
 from collections.abc import Sequence
 
+from strata.experts.cpu import check_subnormals
 from strata.experts.pool import Pool
 
 _pool = Pool((None,))
@@ -19,7 +20,11 @@ def use(cpus: Sequence[int | None]) -> Pool:
     """Compute on these processors from now on, the caller's first; None for a thread that is not pinned.
 
     Threads of the pool before are ended once they have finished; an equal pool stays.
+
+    Raises:
+        KernelError: the calling thread flushes subnormal numbers, which would change results.
     """
+    check_subnormals()
     global _pool  # one pool a process, as its docstring says
     if _pool.cpus != tuple(cpus):
         before, _pool = _pool, Pool(cpus)

@@ -22,7 +22,11 @@ class Detokeniser:
 
     def push(self, token: int) -> str:
         """The text that became complete with this token; often empty."""
-        return self._decoder.decode(self._bytes_of(token))
+        return self.push_bytes(self._bytes_of(token))
+
+    def push_bytes(self, data: bytes) -> str:
+        """The text that became complete with these bytes, of a token that somebody else has looked up."""
+        return self._decoder.decode(data)
 
     def finish(self) -> str:
         """U+FFFD if bytes of an unfinished character are left, else nothing. The next `push` starts a new text."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Self
 
 from tokenizers import AddedToken, Regex
@@ -83,6 +84,16 @@ class Tokenizer:
         return self._stop_ids
 
     @property
+    def control_ids(self) -> frozenset[int]:
+        """Control tokens, which no text shows."""
+        return frozenset(self._control_of)
+
+    @property
+    def user_defined_ids(self) -> frozenset[int]:
+        """Tokens that are matched in any text and shown, such as tags."""
+        return frozenset(self._user_defined_of)
+
+    @property
     def unused_ids(self) -> frozenset[int]:
         """Padding entries; a sampler must never choose one."""
         return self._unused
@@ -135,6 +146,10 @@ class Tokenizer:
         Raises:
             TextError: There is no such id.
         """
+        try:
+            token = index(token)
+        except TypeError:
+            raise TextError(f"A token id is an integer, not {token!r}.") from None
         if not 0 <= token < self._size:
             raise TextError(f"Token id {token} is outside the vocabulary of {self._size} entries.")
         special = self._control_of.get(token) or self._user_defined_of.get(token)
@@ -152,7 +167,7 @@ class Tokenizer:
             special: Show control tokens; they are left out otherwise. User-defined tokens are always shown.
 
         Raises:
-            TextError: An id is outside the vocabulary.
+            TextError: An id is no integer, or outside the vocabulary.
         """
         shown = (self.token_bytes(token) for token in ids if special or token not in self._control_of)
         return b"".join(shown).decode("utf-8", errors="replace")

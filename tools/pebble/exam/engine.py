@@ -37,11 +37,11 @@ class Candidate:
     template: ChatTemplate
 
     @classmethod
-    def load(cls, path: Path) -> "Candidate":
-        """Open a GGUF file; weights are shared by the network and its blind twin."""
+    def load(cls, path: Path, *, exact: bool = False) -> "Candidate":
+        """Open a GGUF file; weights are shared by the network and its blind twin. `exact`: as float32."""
         directory = open_model(path)
         config = load_config(directory.metadata)
-        weights = load_weights(directory, config)
+        weights = load_weights(directory, config, exact=exact)
         return cls(
             Network(config, weights, CpuOps(config), drafts=True),
             Network(config, weights, BlindOps(config)),

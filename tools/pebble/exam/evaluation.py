@@ -70,9 +70,12 @@ def acceptance(candidate: Candidate, stock: Stock, count: int) -> dict[str, list
     return {name: accepted(texts, _DEPTH) for name, texts in written.items()}
 
 
-def evaluate(path: Path, stock: Stock, count: int, say: Say) -> dict[str, Any]:
-    """Everything about one file; ``count`` questions per short ability, half as many per long one."""
-    candidate = Candidate.load(path)
+def evaluate(path: Path, stock: Stock, count: int, say: Say, *, exact: bool = False) -> dict[str, Any]:
+    """Everything about one file; ``count`` questions per short ability, half as many per long one.
+
+    With ``exact``, matrices are dequantised to float32.
+    """
+    candidate = Candidate.load(path, exact=exact)
     _check_same_vocabulary(candidate, stock)
     result: dict[str, Any] = {"file": path.name, "bytes": path.stat().st_size, "abilities": {}}
     for sheet in sheets(stock, count, seed=1):

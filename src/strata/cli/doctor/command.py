@@ -24,11 +24,15 @@ def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
         from strata.cli.doctor.verdicts import Level, verdicts
 
         facts = gather()
-        judged = verdicts(facts, _try_the_box())
+        problem = _try_the_box()
+        judged = verdicts(facts, problem)
+        computing = None if problem else _processors()
     if context.output.json:
-        context.output.record(asdict(facts) | {"verdicts": [asdict(verdict) for verdict in judged]})
+        context.output.record(
+            asdict(facts) | {"computes_on": computing, "verdicts": [asdict(verdict) for verdict in judged]}
+        )
     else:
-        context.output.text(as_text(facts) + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
+        context.output.text(as_text(facts, computing) + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
     return 1 if any(verdict.level is Level.BAD for verdict in judged) else 0
 
 
@@ -43,9 +47,16 @@ def _try_the_box() -> str | None:
     return None
 
 
-def as_text(facts: "Facts") -> str:
+def _processors() -> str:
+    """Where a large model would be computed if nobody says how many threads."""
+    from strata.experts.pool import choose, read
+
+    return choose(read()).why
+
+
+def as_text(facts: "Facts", computing: str | None = None) -> str:
     """The facts for people."""
-    from strata.api.ram import shown_bytes
+    from strata.loading.ram import shown_bytes
 
     memory = facts.memory
     inside = f", limited to {shown_bytes(memory.limit)} for this container or service" if memory.limit else ""
@@ -55,6 +66,7 @@ def as_text(facts: "Facts") -> str:
         ("Packages", ", ".join(f"{name} {version or 'missing'}" for name, version in facts.packages.items())),
         ("CPU", f"{facts.cpu}; {facts.cores or '?'} cores, {facts.threads} threads to use"),
         ("", ", ".join(facts.features) or "no instruction sets of note"),
+        *([("", f"large models compute on {computing}")] if computing else []),
         ("RAM", f"{shown_bytes(memory.total)}, {shown_bytes(memory.available)} available{inside}"),
         ("Disk", f"{shown_bytes(facts.disk_free)} free here"),
     ]

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from strata import __version__
-from strata.api import ram
 from strata.cli.doctor.gpu import Gpu, gpus
+from strata.loading import ram
 
 PACKAGES = ("torch", "triton", "numpy", "tokenizers")
 CPU_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "asimd", "sve")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strata.api.ram import shown_bytes
 from strata.cli.doctor.facts import Facts
+from strata.loading.ram import shown_bytes
 
 _BITS = 4  # a weight, in a file of middling size
 

@@ -1,10 +1,10 @@
 """A report for people."""
 
-from strata.api import ram
-from strata.api.ram import shown_bytes
 from strata.cli.inspection.report import Part, Report
 from strata.cli.table import table
 from strata.gguf import TensorDirectory
+from strata.loading import ram
+from strata.loading.ram import shown_bytes
 from strata.model.config import Mixer, ModelConfig
 
 

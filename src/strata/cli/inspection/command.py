@@ -33,9 +33,9 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
     model = context.resolve().settings.model if file is None else file
     bar = Bar("Reading the header")
     with bar:
-        from strata.api.bundled import find
         from strata.cli.inspection.report import report
         from strata.gguf import open_model
+        from strata.loading.bundled import find
 
         directory = open_model(find(model))
         facts = report(directory)

@@ -54,11 +54,13 @@ class Guesser:
         self._network = network
         self._forced = forced
         self._lookup = Lookup(tokens) if options.depth and options.lookup else None
+        self._asked = 0  # draft steps before the last window
         wanted = options.depth and options.measured
         self._measured = Measured(options.depth, timings, head=options.head) if wanted else None
 
     def guess(self, state: "State", tokens: Sequence[int], most: int) -> Guesses:
         """See `Drafter.guess`."""
+        self._asked = 0
         if self._lookup:
             self._lookup.extend(tokens)
         count = min(self._options.depth, most)
@@ -77,11 +79,12 @@ class Guesser:
         began = time.perf_counter()
         steps = self._network.draft(state, tokens[-1], count, self._options.floor)
         found = [int(logits.argmax()) for logits in steps]
+        self._asked = min(count, len(found) + 1)  # a chain that ended early took one step more than it guessed
         if self._measured:
-            self._measured.drafted(max(1, len(found)), time.perf_counter() - began)
+            self._measured.drafted(self._asked, time.perf_counter() - began)
         return Guesses(tuple(found), "head")
 
     def learn(self, guesses: int, accepted: int, seconds: float) -> None:
         """See `Drafter.learn`."""
         if self._measured:
-            self._measured.verified(guesses, accepted, seconds)
+            self._measured.verified(guesses, accepted, seconds, max(guesses, self._asked))

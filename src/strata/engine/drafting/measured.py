@@ -34,8 +34,13 @@ class Measured:
         """`steps` draft steps took this long."""
         self._timings.drafted(steps, seconds)
 
-    def verified(self, guesses: int, accepted: int, seconds: float) -> None:
-        """A window with so many guesses took this long, and so many of them were right."""
+    def verified(self, guesses: int, accepted: int, seconds: float, asked: int | None = None) -> None:
+        """A window with so many guesses took this long, and so many of them were right.
+
+        `asked` counts the draft steps. One more than the guesses means that the drafter was not sure enough of its last
+        step: it cost time and brought nothing, as if it had been refused.
+        """
+        asked = guesses if asked is None else asked
         self._timings.computed(guesses + 1, seconds)
-        self._acceptance = self._acceptance.after(guesses, accepted)
-        self._idle = 0 if guesses else self._idle + 1
+        self._acceptance = self._acceptance.after(asked, accepted)
+        self._idle = 0 if asked else self._idle + 1

@@ -152,7 +152,7 @@ def kernel(block_type: BlockType, path: str | None = None) -> Kernel:
 
     Args:
         block_type: of the matrix.
-        path: "avx512vbmi", "avx512", "avx2" or "plain"; None takes the best this processor has.
+        path: "avx512vbmi", "avx512", "avxvnni", "avx2" or "plain"; None takes the best this processor has.
 
     Raises:
         FormatError: for a type without an order of operations.

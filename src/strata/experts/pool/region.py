@@ -119,7 +119,7 @@ def work(state, items, count):
 
     All have been run when it returns, so a list may build on what the one before it has left.
     """
-    if peek(state + WORKERS) == 0 or count == 1:
+    if peek(state + WORKERS) == 0 or count == 1 or count > MOST_ITEMS:
         return alone(items, count)
     poke(state + ITEMS, items)
     store(state + DONE, 0)

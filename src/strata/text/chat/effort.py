@@ -18,8 +18,17 @@ def template_switches(*, thinking: bool, effort: str | None) -> dict[str, object
     Raises:
         TextError: The level is unknown.
     """
-    if effort is not None and effort not in NAMES:
-        raise TextError(f"Unknown reasoning effort {effort!r}; known levels are {', '.join(NAMES)}.")
+    check_effort(effort)
     if not thinking or effort == "none":
         return {"enable_thinking": False}
     return {"enable_thinking": True} | ({} if effort is None else {"reasoning_effort": _LEVELS[effort]})
+
+
+def check_effort(effort: str | None) -> None:
+    """Refuse a level that is none.
+
+    Raises:
+        TextError: The level is unknown.
+    """
+    if effort is not None and effort not in NAMES:
+        raise TextError(f"Unknown reasoning effort {effort!r}; known levels are {', '.join(NAMES)}.")

@@ -31,6 +31,8 @@ class OutputParser:
         calls: Number of complete calls so far.
         reasoning_open: After `finish`: the turn ended inside the think block.
         unfinished_call: After `finish`: the output ended inside a call.
+        tools: Whether any were declared.
+        thinking: Whether the turn began inside an open think block.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] | None = None, *, thinking: bool) -> None:
@@ -47,6 +49,8 @@ class OutputParser:
         self.reasoning_open = False
         self.unfinished_call = False
         self._tools = read_tools(tools)
+        self.tools = bool(self._tools)
+        self.thinking = thinking
         self._lexer = Lexer()
         self._reasoning = thinking
         self._leading = True  # nothing but white space so far in this part of the turn

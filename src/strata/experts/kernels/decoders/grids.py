@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from strata.experts.kernels.emit import BYTES, I1, I8, I16, I32, I64, Emit
 from strata.experts.kernels.order import PLANES, WORDS, Order
 from strata.experts.kernels.targets.scalar import elements, scalar_longs
-from strata.experts.kernels.targets.target import Target
+from strata.experts.kernels.targets.target import Index, Target
 from strata.formats.codebooks.grids import grid
 
 
@@ -35,7 +35,7 @@ def signed(emit: Emit, magnitudes: Sequence[ir.Value], signs: ir.Value, order: O
 
 def order_of_fours(target: Target) -> Order:
     """Order in which `fours` leaves weights."""
-    return WORDS if target.byte_tables is None else PLANES
+    return PLANES if target.byte_tables is not None or target.word_tables else WORDS
 
 
 def fours(emit: Emit, target: Target, name: str, raw: ir.Value, ninth_at: int | None = None) -> list[ir.Value]:
@@ -57,6 +57,8 @@ def fours(emit: Emit, target: Target, name: str, raw: ir.Value, ninth_at: int | 
             found = [target.byte_tables.look_up(emit, pair, low, high) for pair in pairs]
             return [emit.low_bits(emit.byte_shift(f, shift), 4) for f in found for shift in (0, 4)]
         return [target.byte_tables.look_up(emit, words[:, k], low, high) for k in range(4)]
+    if target.word_tables:
+        return _fours_by_words(emit, target, words, raw, ninth)
     if ninth is None:
         indices = [emit.load(raw, 2 + i, I8) for i in range(64)]
     else:
@@ -65,6 +67,28 @@ def fours(emit: Emit, target: Target, name: str, raw: ir.Value, ninth_at: int | 
         indices = elements(emit, emit.builder.or_(wide, top))
     longs = np.ascontiguousarray(words).view("<u4")[:, 0]
     return [emit.cast(found, BYTES) for found in scalar_longs(emit, longs, indices, 16)]
+
+
+def _fours_by_words(
+    emit: Emit, target: Target, words: NDArray[np.uint8], raw: ir.Value, ninth: ir.Value | None
+) -> list[ir.Value]:
+    """The same by looking up 16-bit words of four digits, 32 at a time; digits are levels, or numbers of them."""
+    levels = np.unique(words)
+    digits = words if words.max() < 16 else np.searchsorted(levels, words)
+    packed = np.bitwise_or.reduce(digits.astype(np.uint16) << np.arange(0, 16, 4, dtype=np.uint16), axis=1)
+    index = emit.widened(emit.load(raw, 2, BYTES), I16)
+    if ninth is not None:
+        top = emit.builder.select(ninth, emit.every(index.type, 256), emit.every(index.type, 0))
+        index = emit.builder.or_(index, top)
+    halves = [target.lookup_words(emit, packed, Index(emit.pick(index, range(at, at + 32)))) for at in (0, 32)]
+    both = emit.join(halves)
+    planes = [
+        emit.builder.trunc(emit.builder.lshr(both, emit.every(both.type, shift)), BYTES) if shift else
+        emit.builder.trunc(both, BYTES)
+        for shift in (0, 8)
+    ]  # fmt: skip
+    nibbles = [emit.low_bits(emit.byte_shift(plane, shift), 4) for plane in planes for shift in (0, 4)]
+    return nibbles if words.max() < 16 else [target.levels(emit, levels.tolist(), nibble) for nibble in nibbles]
 
 
 def packed_eights(name: str) -> NDArray[np.uint16]:

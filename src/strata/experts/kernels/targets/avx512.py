@@ -34,6 +34,7 @@ class Avx512:
 
     name: str
     byte_tables: ByteTables | None
+    word_tables: bool = True
 
     def halves(self, emit: Emit, bits: ir.Value) -> ir.Value:
         """One conversion."""

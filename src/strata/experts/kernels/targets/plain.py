@@ -21,6 +21,7 @@ class Plain:
 
     name: str = "plain"
     byte_tables: None = None
+    word_tables: bool = False
 
     def halves(self, emit: Emit, bits: ir.Value) -> ir.Value:
         """The bits moved into place, times 2^112 for the difference of the exponents' biases; exact.

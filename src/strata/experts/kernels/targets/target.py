@@ -64,6 +64,10 @@ class Target(Protocol):
     def byte_tables(self) -> ByteTables | None:
         """Tables of bytes looked up in registers, where the processor has the instruction."""
 
+    @property
+    def word_tables(self) -> bool:
+        """Whether `lookup_words` of up to 512 words stays in registers."""
+
     def halves(self, emit: Emit, bits: ir.Value) -> ir.Value:
         """Float16 numbers as float32: ``<8 x i16> -> <8 x float>``, exact, subnormals kept."""
 

@@ -6,8 +6,15 @@ from typing import Any
 from strata.engine import Sampling
 from strata.errors import ModelError, RequestError
 
-KEYS = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
-"""Metadata keys below ``general.sampling`` by our names."""
+KEYS = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+    "penalty_window": "penalty_last_n",
+}
+"""Metadata keys below ``general.sampling`` by our names; the meanings are llama.cpp's."""
 
 
 def file_sampling(metadata: Mapping[str, Any]) -> Sampling:

@@ -31,7 +31,7 @@ def measure(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/f
         mount: where the groups' files are.
     """
     memory = psutil.virtual_memory()
-    limits = [pair for folder in _folders(groups, mount) if (pair := _limit(folder)) and pair[0] < memory.total]
+    limits = [pair for folder in memory_groups(groups, mount) if (pair := _limit(folder)) and pair[0] < memory.total]
     return Ram(
         total=memory.total,
         available=max(0, min([memory.available, *(limit - used for limit, used in limits)])),
@@ -62,7 +62,7 @@ def shown_bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _folders(groups: Path, mount: Path) -> list[Path]:
+def memory_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[Path]:
     """Folders of the process's memory groups and of all groups these lie in.
 
     Inside a container the listed path may be the host's, which the container does not see; its own group is then the

@@ -1,0 +1,1 @@
+"""`strata bench`: how fast this machine runs a model, measured in pairs."""

@@ -1,0 +1,119 @@
+"""The network of a model file, its weights in memory."""
+
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strata.errors import ModelError, RequestError
+from strata.gguf import TensorDirectory, TensorInfo
+from strata.loading import ram
+
+if TYPE_CHECKING:
+    from strata.loading.files import ModelFile
+    from strata.model import Network
+
+SMALL = 4_000_000
+"""Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
+
+THREADS = range(1, 1025)
+"""Threads that may be asked for; where the system refuses to start so many, torch ends the process."""
+
+OnLoad = Callable[[int, int], None]
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that makes no sense.
+
+    Raises:
+        RequestError: it is neither None nor an integer from 1 to 1024.
+    """
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads not in THREADS):
+        raise RequestError(f"threads must be an integer from 1 to {THREADS[-1]}, not {threads!r}")
+
+
+def load_network(
+    file: "ModelFile", *, threads: int | None = None, on_load: OnLoad | None = None
+) -> tuple["Network", tuple[str, ...]]:
+    """Read the weights of an open file.
+
+    All that can be known to be wrong is found before memory is taken.
+
+    Args:
+        file: the model.
+        threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
+            work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
+            far as the container's share of processor time allows.
+        on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
+
+    Returns:
+        The network, and the names of tensors that it has no use for.
+
+    Raises:
+        ModelError: the file holds no complete model of a supported architecture.
+        TextError: its tokenizer cannot be used.
+        StrataError: it does not fit into memory.
+        RequestError: threads is no integer from 1 to 1024.
+    """
+    check_threads(threads)
+    try:
+        return _load(file, threads, on_load)
+    except ModelError as error:
+        raise file.error(error) from error
+
+
+def _load(file: "ModelFile", threads: int | None, on_load: OnLoad | None) -> tuple["Network", tuple[str, ...]]:
+    import torch
+
+    from strata.experts.pool import choose, read
+    from strata.model import Network, load_config, load_weights, take_inventory
+    from strata.ops import bind, workers
+
+    config = load_config(file.metadata)
+    inventory = take_inventory(file.directory, config)
+    if file.tokenizer.size > config.V:
+        raise ModelError(f"the tokenizer has {file.tokenizer.size} tokens, but the embedding only {config.V} rows")
+    ram.check(inventory.bytes, ram.measure())
+    if threads is None and config.V * config.H < SMALL:
+        threads = 1
+    workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
+    if threads is not None:
+        torch.set_num_threads(threads)
+    weights = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
+    return Network(config, weights, bind("cpu", config)), inventory.unused
+
+
+class _Watched:
+    """A directory that reports what has been loaded from it."""
+
+    def __init__(self, directory: TensorDirectory, total: int, on_load: OnLoad | None) -> None:
+        self._directory = directory
+        self._total = total
+        self._on_load = on_load
+        self._done = 0
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return self._directory.tensors
+
+    def load(self, name: str) -> NDArray[np.float32]:
+        values = self._directory.load(name)
+        self._report(values.nbytes)
+        return values
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        stored = self._directory.raw(name)
+        # One byte of every page, so that the file is in memory when the first token needs it, and progress is true.
+        stored.reshape(-1)[:: mmap.PAGESIZE].max(initial=0)
+        self._report(stored.nbytes)
+        return stored
+
+    def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:
+        return self._directory.rows(name, ids)
+
+    def _report(self, nbytes: int) -> None:
+        self._done += nbytes
+        if self._on_load:
+            self._on_load(min(self._done, self._total), self._total)  # scale tensors are not in the total

@@ -1,0 +1,248 @@
+"""A state in parts: rows by token range, which conversations share, and what must be kept whole for one boundary.
+
+A state of n tokens is cut at boundaries (numbers of tokens). Everything that grows is a table of rows, and how many
+rows a table has is a function of n alone:
+
+    positions, keys, values, raw indexer keys          n
+    pooled block keys                                  n // ratio, only complete blocks
+    the draft head's cells                             max(n - 1, 0): cell i needs token i + 1
+    the draft head's pooled blocks                     max(n - 1, 0) // ratio
+
+So the rows of tokens [a, b) are those from count(a) to count(b), ranges that follow each other join without a gap or an
+overlap, and a row always lies in the range of the last token it depends on. What a recurrent layer remembers exists
+for one boundary only and is a `Checkpoint`. A span of rows up to a boundary and the checkpoint of that boundary are the
+whole state, byte for byte.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from strata.errors import StrataError
+from strata.model.state import GdnState, QsaState, State
+
+if TYPE_CHECKING:
+    from strata.model.config import ModelConfig
+    from strata.model.rows import Rows
+
+Count = Callable[[int], int]
+"""Rows of a table after so many tokens."""
+
+COUNTERS = "counters"
+
+UNSETTLED = frozenset({"mtp.pending", "mtp.pending_ids"})
+"""What only a state that is not settled holds."""
+
+
+class SnapshotError(StrataError):
+    """Parts of a state do not belong together, or are not the parts of such a model's state (case K05)."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of tokens [start, end), copied.
+
+    Attributes:
+        start: first token.
+        end: token behind the last.
+        ratio: tokens of an indexer block.
+        tables: rows by table; names as `State.tensors` has them.
+    """
+
+    start: int
+    end: int
+    ratio: int
+    tables: Mapping[str, Tensor]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Memory of the rows."""
+        return _bytes(self.tables)
+
+    def part(self, start: int, end: int) -> "Span":
+        """The rows of some of the tokens, copied, so that they do not keep the others in memory."""
+        if not self.start <= start < end <= self.end:
+            raise SnapshotError(f"tokens {start} to {end} are not within a span of {self.start} to {self.end}")
+        tables = {}
+        for name, rows in self.tables.items():
+            count = _count(name, self.ratio)
+            tables[name] = rows[count(start) - count(self.start) : count(end) - count(self.start)].clone()
+        return Span(start, end, self.ratio, tables)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What exists for one boundary only: recurrent states, tails, history, counters, the draft head's residual.
+
+    Attributes:
+        length: tokens before the boundary.
+        tensors: copies by name; names as `State.tensors` has them.
+    """
+
+    length: int
+    tensors: Mapping[str, Tensor]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Memory of the tensors."""
+        return _bytes(self.tensors)
+
+
+def cut(state: State, start: int, end: int, ratio: int) -> Span:
+    """Copy the rows of tokens [start, end) of a settled state; `ratio` is the tokens of an indexer block.
+
+    Raises:
+        SnapshotError: the state is not settled or has fewer tokens; or a number is not finite, so nothing may be built
+            on it (case P02).
+    """
+    if not 0 <= start < end <= state.length:
+        raise SnapshotError(f"tokens {start} to {end} are not within a state of {state.length}")
+    tables = {}
+    for name, rows in _tables(state):
+        count = _count(name, ratio)
+        if rows.length != count(state.length):
+            raise SnapshotError(
+                f"{name} holds {rows.length} rows, but {count(state.length)} belong to {state.length} tokens; "
+                "only settled states are kept"
+            )
+        tables[name] = rows.upto(rows.length)[count(start) : count(end)].clone()
+    _check_finite(tables, state.length)
+    return Span(start, end, ratio, tables)
+
+
+def checkpoint(state: State) -> Checkpoint:
+    """Copy what exists for the state's own boundary only.
+
+    Raises:
+        SnapshotError: a number is not finite, so nothing may be built on it (case P02); or the state holds something
+            that neither a span nor a checkpoint would keep (case K01).
+    """
+    tables = {name for name, _ in _tables(state)}
+    tensors = {name: value.clone() for name, value in state.tensors() if name not in tables}
+    waiting = sorted(name for name in UNSETTLED & tensors.keys() if tensors.pop(name).numel())
+    if waiting:
+        raise SnapshotError(
+            f"{', '.join(waiting)} of a state of {state.length} tokens waits; only settled states are kept"
+        )
+    expected = {COUNTERS, *(name for name, _, _ in _single(state))}
+    if tensors.keys() != expected:
+        raise SnapshotError(f"no part of a snapshot keeps {', '.join(sorted(tensors.keys() ^ expected))}")
+    _check_finite(tensors, state.length)
+    return Checkpoint(state.length, tensors)
+
+
+def assemble(c: "ModelConfig", spans: Sequence[Span], end: Checkpoint, *, drafts: bool) -> State:
+    """The state whose parts these are.
+
+    Args:
+        c: dimensions.
+        spans: from the first token to the checkpoint's boundary, each beginning where the one before ends.
+        end: the checkpoint.
+        drafts: whether the state feeds a draft head.
+
+    Raises:
+        SnapshotError: the parts leave a gap, stop at another boundary than the checkpoint's, miss or add a table, or
+            have another shape or type than such a model's.
+    """
+    _check_boundaries(spans, end.length)
+    state = State.empty(c, drafts=drafts)
+    for name, rows in _tables(state):
+        parts = [_take(span.tables, name) for span in spans]
+        _check_rows(name, rows, spans, parts, c.qsa.ratio)
+        if parts:
+            rows.write(torch.cat(parts))
+            rows.commit(sum(part.shape[0] for part in parts))
+    known = {name for name, _ in _tables(state)}
+    for span in spans:
+        _check_names(span.tables, known)
+    singles = list(_single(state))
+    _check_names(end.tensors, {COUNTERS, *(name for name, _, _ in singles)})
+    for name, old, put in singles:
+        value = _take(end.tensors, name)
+        if value.shape != old.shape or value.dtype != old.dtype:
+            raise SnapshotError(_unlike(name, value, old.shape, old.dtype))
+        put(value.clone())
+    counters = [int(x) for x in _take(end.tensors, COUNTERS)]
+    if len(counters) != 2 + len(state.history) or counters[0] != end.length:
+        raise SnapshotError(f"the counters {counters} are not those of a state of {end.length} tokens")
+    state.length, state.next_position = counters[:2]
+    state.history = tuple(counters[2:])
+    return state
+
+
+def _check_finite(tensors: Mapping[str, Tensor], length: int) -> None:
+    bad = sorted(name for name, value in tensors.items() if not bool(torch.isfinite(value).all()))
+    if bad:
+        raise SnapshotError(f"{', '.join(bad)} of a state of {length} tokens is not finite; it is not kept")
+
+
+def _check_boundaries(spans: Sequence[Span], length: int) -> None:
+    at = 0
+    for span in spans:
+        if span.start != at:
+            raise SnapshotError(f"rows from token {at} on are missing: the next span begins at {span.start}")
+        at = span.end
+    if at != length:
+        raise SnapshotError(f"the rows end at token {at}, the recurrent states at {length}")
+
+
+def _check_rows(name: str, rows: "Rows", spans: Sequence[Span], parts: Sequence[Tensor], ratio: int) -> None:
+    count, like = _count(name, ratio), rows.upto(0)
+    for span, part in zip(spans, parts, strict=True):
+        expected = (count(span.end) - count(span.start), *like.shape[1:])
+        if tuple(part.shape) != expected or part.dtype != like.dtype or span.ratio != ratio:
+            raise SnapshotError(_unlike(name, part, expected, like.dtype))
+
+
+def _check_names(found: Mapping[str, Tensor], known: set[str]) -> None:
+    if found.keys() != known:
+        raise SnapshotError(f"missing or unknown in a snapshot: {', '.join(sorted(found.keys() ^ known))}")
+
+
+def _take(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
+        raise SnapshotError(f"missing or unknown in a snapshot: {name}")
+    return tensors[name]
+
+
+def _unlike(name: str, found: Tensor, shape: Sequence[int], dtype: torch.dtype) -> str:
+    return f"{name} is {found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
+
+
+def _tables(state: State) -> Iterator[tuple[str, "Rows"]]:
+    """Everything that grows, by name."""
+    yield "positions", state.positions
+    named: list[tuple[str, GdnState | QsaState]] = [(f"layer.{i}", layer) for i, layer in enumerate(state.layers)]
+    if state.mtp:
+        yield "mtp.positions", state.mtp.positions
+        named.append(("mtp", state.mtp.kv))
+    for name, layer in named:
+        if isinstance(layer, QsaState):
+            for part in ("k", "v", "ik", "blocks"):
+                yield f"{name}.{part}", getattr(layer, part)
+
+
+def _single(state: State) -> Iterator[tuple[str, Tensor, Callable[[Tensor], None]]]:
+    """Every tensor that exists for one boundary only, by name, and how to put another in its place."""
+    yield "ngram_tail", state.ngram_tail, partial(setattr, state, "ngram_tail")
+    if state.mtp:
+        yield "mtp.residual", state.mtp.residual, partial(setattr, state.mtp, "residual")
+    for i, layer in enumerate(state.layers):
+        if isinstance(layer, GdnState):
+            yield f"layer.{i}.s", layer.s, partial(setattr, layer, "s")
+            yield f"layer.{i}.tail", layer.tail, partial(setattr, layer, "tail")
+
+
+def _count(name: str, ratio: int) -> Count:
+    """How many rows a table has after n tokens."""
+    behind = 1 if name.startswith("mtp.") else 0
+    divisor = ratio if name.endswith(".blocks") else 1
+    return lambda n: max(n - behind, 0) // divisor
+
+
+def _bytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

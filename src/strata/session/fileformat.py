@@ -1,0 +1,206 @@
+"""One part of a conversation as bytes: a span's rows, or a checkpoint.
+
+    0    8   magic "StrataKV"
+    8    4   format version                                  all numbers little-endian
+    12   4   h, bytes of the header
+    16   8   p, bytes of the payload
+    24   h   header: JSON, padded with blanks so that the payload begins at a multiple of 64
+    ..   32  BLAKE2b of everything before: the header can be trusted without reading the payload
+    ..   p   payload: tensors one after the other, each at a multiple of 64
+    ..   32  BLAKE2b of everything before
+
+A file says all that is needed to know what it is for: the fingerprint of model and settings, and the whole beginning of
+the conversation up to its end, so that no file depends on another file to be understood.
+"""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from strata.errors import StrataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAGIC = b"StrataKV"
+VERSION = 1
+FIXED = struct.Struct("<8sIIQ")
+DIGEST = 32
+ALIGN = 64
+LARGEST_HEADER = 256 << 20
+"""Bytes; a million tokens need about ten million."""
+
+DTYPES = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.float16, torch.bfloat16, torch.int64)}
+
+
+class StoredFileError(StrataError):
+    """A file of a stored conversation cannot be used; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file holds.
+
+    Attributes:
+        fingerprint: of model, settings and numerics; a file of another one is not for us.
+        kind: "rows" or "checkpoint".
+        salt: part of the key besides the symbols.
+        symbols: one a token, from the conversation's first to the end of this part.
+        start: first token of the rows; equal to `end` for a checkpoint.
+        ratio: tokens of an indexer block; 0 for a checkpoint.
+        marked: a boundary worth keeping when checkpoints are thinned out.
+        tensors: name, type and shape, in the order of the payload.
+    """
+
+    fingerprint: str
+    kind: str
+    salt: str
+    symbols: tuple[int, ...]
+    start: int
+    ratio: int
+    marked: bool
+    tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+    @property
+    def end(self) -> int:
+        """Boundary behind the last token."""
+        return len(self.symbols)
+
+
+def describe(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """The `tensors` of a header."""
+    return tuple((name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors.items())
+
+
+def front(header: Header) -> bytes:
+    """A file's bytes up to the payload."""
+    text = json.dumps(
+        {
+            "fingerprint": header.fingerprint,
+            "kind": header.kind,
+            "salt": header.salt,
+            "symbols": header.symbols,
+            "start": header.start,
+            "ratio": header.ratio,
+            "marked": header.marked,
+            "tensors": header.tensors,
+        }
+    ).encode()
+    text += b" " * (-(FIXED.size + len(text) + DIGEST) % ALIGN)
+    begin = FIXED.pack(MAGIC, VERSION, len(text), _layout(header)[1]) + text
+    return begin + blake2b(begin, digest_size=DIGEST).digest()
+
+
+def pieces(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """A whole file in pieces, without a second copy of the tensors."""
+    begin = front(header)
+    digest = blake2b(begin, digest_size=DIGEST)
+    yield begin
+    for name, _, _ in header.tensors:
+        raw = tensors[name].contiguous().flatten().view(torch.uint8).numpy().data
+        padding = bytes(-raw.nbytes % ALIGN)
+        digest.update(raw)
+        digest.update(padding)
+        yield raw
+        yield padding
+    yield digest.digest()
+
+
+def size_of(header: Header) -> int:
+    """Bytes of the whole file."""
+    return len(front(header)) + _layout(header)[1] + DIGEST
+
+
+def read_header(path: "Path") -> tuple[Header, bytes]:
+    """The header of a file and its digest, checked; the payload's size is checked, its bytes are not.
+
+    Raises:
+        StoredFileError: it is no such file, is cut off, or is damaged.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        begin = file.read(FIXED.size)
+        length = _check_fixed(begin, path.stat().st_size)
+        return _parse_header(begin + file.read(length + DIGEST))
+
+
+def read(path: "Path") -> tuple[Header, bytes, dict[str, Tensor]]:
+    """A whole file, checked to the last byte: header, the header's digest, tensors.
+
+    Raises:
+        StoredFileError: it is no such file, is cut off, or is damaged.
+        OSError: it cannot be read.
+    """
+    data = bytearray(path.read_bytes())
+    length = _check_fixed(bytes(data[: FIXED.size]), len(data))
+    begin = FIXED.size + length + DIGEST
+    header, digest = _parse_header(bytes(data[:begin]))
+    view = memoryview(data)
+    if blake2b(view[:-DIGEST], digest_size=DIGEST).digest() != view[-DIGEST:]:
+        raise StoredFileError("its checksum does not fit its contents; it is damaged")
+    tensors = {}
+    for offset, (name, dtype, shape) in zip(_layout(header)[0], header.tensors, strict=True):
+        count = _count(shape)
+        kind = DTYPES[dtype]
+        values = (
+            torch.frombuffer(data, dtype=kind, count=count, offset=begin + offset)
+            if count
+            else torch.empty(0, dtype=kind)
+        )
+        tensors[name] = values.reshape(shape)
+    return header, digest, tensors
+
+
+def _check_fixed(begin: bytes, size: int) -> int:
+    """The header's length, if the file has the size it says."""
+    if len(begin) < FIXED.size:
+        raise StoredFileError(f"it has {size} bytes, fewer than any such file; it is cut off")
+    magic, version, length, payload = FIXED.unpack(begin)
+    if magic != MAGIC:
+        raise StoredFileError(f"it begins with {magic!r}, not {MAGIC!r}; it is no stored conversation")
+    if version != VERSION:
+        raise StoredFileError(f"it has format version {version}; this program reads version {VERSION}")
+    expected = FIXED.size + length + DIGEST + payload + DIGEST
+    if length > LARGEST_HEADER or size != expected:
+        raise StoredFileError(f"it has {size} bytes, but should have {expected}; it is cut off or damaged")
+    return int(length)
+
+
+def _parse_header(begin: bytes) -> tuple[Header, bytes]:
+    digest = begin[-DIGEST:]
+    if blake2b(begin[:-DIGEST], digest_size=DIGEST).digest() != digest:
+        raise StoredFileError("the checksum of its header does not fit; it is damaged")
+    try:
+        fields: dict[str, Any] = json.loads(begin[FIXED.size : -DIGEST])
+        tensors = tuple((str(n), str(d), tuple(int(x) for x in s)) for n, d, s in fields.pop("tensors"))
+        header = Header(symbols=tuple(map(int, fields.pop("symbols"))), tensors=tensors, **fields)
+        payload = _layout(header)[1]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoredFileError(f"its header is not understood: {error}") from error
+    boundaries = 0 <= header.start < header.end if header.kind == "rows" else 0 < header.start == header.end
+    if payload != FIXED.unpack(begin[: FIXED.size])[3] or header.kind not in {"rows", "checkpoint"} or not boundaries:
+        raise StoredFileError("its header contradicts itself; it is damaged")
+    return header, digest
+
+
+def _layout(header: Header) -> tuple[list[int], int]:
+    """Where each tensor begins in the payload, and the payload's size."""
+    offsets, at = [], 0
+    for _, dtype, shape in header.tensors:
+        offsets.append(at)
+        size = _count(shape) * DTYPES[dtype].itemsize
+        at += size + (-size % ALIGN)
+    return offsets, at
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return count

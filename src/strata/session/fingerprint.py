@@ -1,0 +1,84 @@
+"""What stored conversations must have in common with the running engine to be of use to it (case K17)."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from strata.errors import StrataError
+
+if TYPE_CHECKING:
+    from strata.model import Network
+
+STATES = 1
+"""Rises with every change to what a state holds or to the bytes that the same tokens compute to."""
+
+WHOLE = 64 << 20
+"""Weights up to this many bytes are hashed whole; of more, the first, middle and last of each tensor."""
+
+SAMPLE = 16 << 10
+
+ROWS = 4096
+"""Rows of a table that is read row by row, evenly spaced; all of a smaller one."""
+
+
+def fingerprint(network: "Network", extra: str = "") -> str:
+    """A text that differs where a stored state would be of no use: another model, setting, or order of operations.
+
+    Covers the dimensions with their rope scaling, weights, drafts, the types of the tables, the form of state and
+    numerics. Of large weights a sample is hashed, since reading 60 GB would take a minute; `extra` should then say
+    which file they come from.
+    """
+    digest = blake2b(digest_size=16)
+
+    def add(name: str, value: object) -> None:
+        digest.update(f"{name}={value!r}\n".encode())
+
+    add("states", STATES)
+    add("byte order", sys.byteorder)
+    add("config", network.config)
+    add("drafts", network.drafts)
+    add("mtp", network.mtp)
+    add("tables", [(name, str(tensor.dtype)) for name, tensor in network.new_state().tensors()])
+    add("extra", extra)
+    arrays = list(_arrays(network.weights))
+    whole = sum(array.nbytes for array in arrays) <= WHOLE
+    for array in arrays:
+        add("array", (str(array.dtype), array.shape))
+        raw = array.reshape(-1).view(np.uint8)
+        parts = (
+            [slice(None)]
+            if whole
+            else [slice(SAMPLE), slice(raw.size // 2, raw.size // 2 + SAMPLE), slice(-SAMPLE, None)]
+        )
+        for part in parts:
+            digest.update(raw[part].data)
+    return digest.hexdigest()
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Every number within the weights, in the order of the fields."""
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().cpu().contiguous()
+        yield (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    elif isinstance(value, np.ndarray):
+        yield np.ascontiguousarray(value)
+    elif hasattr(value, "rows") and hasattr(value, "shape"):
+        count = value.shape[0]
+        chosen = range(count) if count <= ROWS else [i * (count - 1) // (ROWS - 1) for i in range(ROWS)]
+        yield from _arrays(value.rows(list(chosen)))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _arrays(getattr(value, field.name))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _arrays(part)
+    elif value is None or isinstance(value, str | bytes | int | float | Enum):
+        yield np.frombuffer(repr(value).encode(), np.uint8)
+    else:
+        raise StrataError(f"no fingerprint can be taken of weights that contain a {type(value).__name__}")

@@ -1,0 +1,375 @@
+"""Many conversations on one network: who is computed next, and where each of them goes on from."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strata.engine import (
+    Event,
+    Finish,
+    FinishReason,
+    Generation,
+    GenerationError,
+    Request,
+    Timings,
+    Token,
+    Trace,
+    Usage,
+    step,
+)
+from strata.errors import StrataError
+from strata.model.network import PASS_ROWS
+from strata.session.conversation import WHOLE, Conversation
+from strata.session.fingerprint import fingerprint
+from strata.session.folder import Folder
+from strata.session.options import Options
+from strata.session.queue import Queue, Stage
+from strata.session.store import Place, Store
+
+if TYPE_CHECKING:
+    from strata.model import Network, State
+
+log = logging.getLogger("strata.session")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How far a prompt has been read.
+
+    Attributes:
+        id: of the request.
+        read: tokens of the prompt that are in place.
+        total: tokens of the prompt.
+        cached: tokens in place that had been read for an earlier request.
+    """
+
+    id: str
+    read: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What is going on, and what happened so far.
+
+    Attributes:
+        queued: requests that wait.
+        reading: requests whose prompt is being read.
+        decoding: requests that are answered.
+        prompt_tokens: tokens of all prompts that were begun.
+        read_tokens: tokens of them that were really read.
+        cached_tokens: tokens of them that were not, because they were known.
+        generated_tokens: tokens chosen.
+        finished: requests that ended without an error.
+        failed: requests that ended with one.
+        hits: prompts of which a beginning was known.
+        misses: prompts of which nothing was.
+        checkpoints: places from which conversations can go on.
+        evicted: such places that were given up for want of room.
+        refused: stored parts that could not be used.
+        ram_bytes: memory of what is kept.
+        disk_bytes: size of the files.
+    """
+
+    queued: int
+    reading: int
+    decoding: int
+    prompt_tokens: int
+    read_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    finished: int
+    failed: int
+    hits: int
+    misses: int
+    checkpoints: int
+    evicted: int
+    refused: int
+    ram_bytes: int
+    disk_bytes: int
+
+
+class Scheduler:
+    """Runs requests on a network. Not for use from several threads.
+
+    Passes over prompts and windows take turns, so that answers go on while a prompt is read. An answer depends on its
+    request alone: not on what runs beside it, in which order, or on where its prompt was gone on from.
+
+    Args:
+        network: the model.
+        options: settings.
+        trace: where to note passes and windows.
+        clock: seconds that only grow.
+
+    Raises:
+        StrataError: the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        network: "Network",
+        options: Options | None = None,
+        *,
+        trace: Trace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._network = network
+        self._options = o = options or Options()
+        self._trace = trace
+        self._clock = clock
+        self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
+        self._all: dict[str, Conversation] = {}
+        self._unread = network.new_state()  # requests are checked against it; it stays empty
+        self._timings = Timings()
+        # Passes end at multiples of their rows, so only there a state can be kept.
+        self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
+        self._window_next = False
+        self._progress: list[Read] = []
+        self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
+        folder = None
+        if o.keep and o.folder:
+            folder = Folder(o.folder, fingerprint(network, o.identity), reserve=o.reserve)
+        self._store = Store(
+            network.config,
+            drafts=network.drafts,
+            ram=o.ram if o.keep else 0,
+            step=self._step,
+            folder=folder,
+            disk=o.disk,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._all
+
+    def submit(self, request: Request, client: str = "") -> None:
+        """Take a request.
+
+        Args:
+            request: its id must not be in use.
+            client: whoever sent it; clients take turns. Empty stands for itself alone.
+
+        Raises:
+            QueueFullError: as many wait as may wait.
+            RequestError: the request cannot be answered by this model, whenever it is tried.
+        """
+        Generation(self._network, self._unread, request)
+        now = self._clock()
+        work = len(request.prompt) - self._known(request)
+        self._queue.add(request.id, now, work=work, client=client, priority=request.priority, timeout=request.timeout)
+        self._all[request.id] = Conversation(request, now)
+
+    def cancel(self, name: str) -> bool:
+        """End a request as soon as possible, whatever its stage; its Finish comes with the next tick.
+
+        Returns whether there is such a request.
+        """
+        if name in self._all:
+            self._all[name].cancelled = True
+        return name in self._all
+
+    def tick(self) -> list[tuple[str, Event]]:
+        """Do one unit of work: one pass over a prompt, or one window.
+
+        Returns:
+            What happened, by the id of the request. The last event of every request is a Finish.
+        """
+        self._progress = []
+        self._store.catch_up()
+        events = self._ended_early()
+        decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
+        entry = None if decoding and self._window_next else self._queue.choose(self._clock())
+        if entry is not None:
+            self._window_next = True
+            events += self._read(entry.id)
+        elif decoding:
+            self._window_next = False
+            events += self._window(decoding)
+        return events
+
+    def progress(self) -> list[Read]:
+        """Which prompts the last tick has read, and how far."""
+        return self._progress
+
+    def stats(self) -> Stats:
+        """Numbers of this moment."""
+        store = self._store
+        return Stats(
+            queued=self._queue.count(Stage.QUEUED),
+            reading=self._queue.count(Stage.READING),
+            decoding=self._queue.count(Stage.DECODING),
+            prompt_tokens=self._read_tokens + self._cached_tokens,
+            read_tokens=self._read_tokens,
+            cached_tokens=self._cached_tokens,
+            generated_tokens=self._generated_tokens,
+            finished=self._finished,
+            failed=self._failed,
+            hits=store.counts.hits,
+            misses=store.counts.misses,
+            checkpoints=store.checkpoints,
+            evicted=store.counts.evicted,
+            refused=store.counts.refused,
+            ram_bytes=store.ram_bytes,
+            disk_bytes=store.disk_bytes,
+        )
+
+    def close(self) -> None:
+        """Write everything that is kept to files, and give the folder back. Unfinished requests are not finished."""
+        self._store.close()
+
+    def _ended_early(self) -> list[tuple[str, Event]]:
+        """End what nobody wants any longer, and what took too long."""
+        late = set(self._queue.expired(self._clock()))
+        events: list[tuple[str, Event]] = []
+        for name, conversation in list(self._all.items()):
+            if not conversation.cancelled and name not in late:
+                continue
+            reason = FinishReason.CANCELLED if conversation.cancelled else FinishReason.TIMEOUT
+            if conversation.generation:
+                ends = conversation.generation.end(reason)
+            else:
+                ends = [Finish(reason, 0, usage=Usage(len(conversation.request.prompt)))]
+            events += self._happened(conversation, ends)
+        return events
+
+    def _read(self, name: str) -> list[tuple[str, Event]]:
+        """One pass over a prompt."""
+        conversation = self._all[name]
+        try:
+            generation = conversation.generation or self._begin(conversation)
+            before = generation.reading
+            happened = generation.read(self._options.rows, trace=self._trace)
+        except Exception as error:
+            log.exception("the prompt of request %r could not be read", name)
+            return self._happened(conversation, self._broken(conversation, error))
+        self._read_tokens += before - generation.reading
+        self._queue.served(name, self._clock(), generation.reading)
+        total = len(conversation.request.prompt)
+        self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
+        length = generation.state.length
+        if length in conversation.boundaries and not (generation.finished and generation.finished.error):
+            self._keep(conversation, marked=length in conversation.request.marks)
+        return self._happened(conversation, happened)
+
+    def _window(self, names: list[str]) -> list[tuple[str, Event]]:
+        """One window over all that are past their prompts."""
+        conversations = [self._all[name] for name in names]
+        generations = [c.generation for c in conversations if c.generation]
+        try:
+            happened = step(self._network, generations, trace=self._trace)
+        except Exception as error:
+            log.exception("a window of %s requests could not be computed", len(names))
+            happened = [self._broken(conversation, error) for conversation in conversations]
+        events: list[tuple[str, Event]] = []
+        for conversation, some in zip(conversations, happened, strict=True):
+            events += self._happened(conversation, some)
+        return events
+
+    def _begin(self, conversation: Conversation) -> Generation:
+        """Find where a prompt can be gone on from."""
+        request = conversation.request
+        state, conversation.place = self._restored(request) or (self._network.new_state(), None)
+        before = conversation.place.full() if conversation.place else ()
+        generation = Generation(
+            self._network,
+            state,
+            request,
+            len(before),
+            timings=self._timings,
+            submitted=conversation.submitted,
+            clock=self._clock,
+        )
+        conversation.begin(generation, before, self._step, same_forms=self._options.same_forms)
+        self._cached_tokens += conversation.cached
+        return generation
+
+    def _restored(self, request: Request) -> "tuple[State, Place] | None":
+        """The state of a known beginning of a prompt, and its place, pinned."""
+        if not self._may_keep(request):
+            return None
+        loose = self._loose(request)
+        try:
+            return self._store.restore(request.salt, request.prompt, loose=loose, every=1 if loose else WHOLE)
+        except Exception:
+            log.exception("what is kept could not be used for request %r; its whole prompt is read", request.id)
+            return None
+
+    def _happened(self, conversation: Conversation, events: list[Event]) -> list[tuple[str, Event]]:
+        """Note events of a request, and let it go after the last."""
+        tokens = [event.id for event in events if isinstance(event, Token)]
+        conversation.chose(tokens, same_forms=self._options.same_forms)
+        for event in events:
+            if isinstance(event, Finish):
+                self._end(conversation, event)
+        return [(conversation.request.id, event) for event in events]
+
+    def _end(self, conversation: Conversation, finish: Finish) -> None:
+        """A request is finished: keep its state for the next turn, unless it went wrong."""
+        request = conversation.request
+        self._generated_tokens += finish.tokens
+        if finish.reason is FinishReason.ERROR:
+            self._failed += 1
+            self._release(conversation, None)
+            for place in conversation.kept:
+                self._store.discard(place)
+        else:
+            self._finished += 1
+            self._keep(conversation, save=True)
+            self._release(conversation, None)
+        self._queue.remove(request.id)
+        del self._all[request.id]
+
+    def _keep(self, conversation: Conversation, *, marked: bool = False, save: bool = False) -> None:
+        """Keep the state of a request as it is now."""
+        request, generation = conversation.request, conversation.generation
+        if generation is None or generation.state.length == 0 or not self._may_keep(request):
+            return
+        state = generation.state
+        try:
+            self._network.settle(state)
+            place, new = self._store.keep(
+                request.salt,
+                conversation.symbols[: state.length],
+                state,
+                marked=marked,
+                forced={*conversation.boundaries, conversation.cached},
+                save=save,
+            )
+        except Exception:
+            # what is kept is for later; this answer does not need it
+            log.exception("the state of request %r could not be kept", request.id)
+            return
+        if place:
+            conversation.kept += [place] if new else []
+            self._release(conversation, place)
+
+    def _release(self, conversation: Conversation, place: Place | None) -> None:
+        """A request is at another place now."""
+        if conversation.place:
+            self._store.release(conversation.place)
+        conversation.place = place
+
+    def _broken(self, conversation: Conversation, error: Exception) -> list[Event]:
+        """The end of a request that met an error nobody thought of."""
+        if conversation.generation:
+            return conversation.generation.end(FinishReason.ERROR, error=error)
+        ours = error if isinstance(error, StrataError) else GenerationError(f"{type(error).__name__}: {error}")
+        return [Finish(FinishReason.ERROR, 0, usage=Usage(len(conversation.request.prompt)), error=ours)]
+
+    def _may_keep(self, request: Request) -> bool:
+        return self._options.keep and request.keep
+
+    def _known(self, request: Request) -> int:
+        """Tokens that will probably not have to be read."""
+        if not self._may_keep(request):
+            return 0
+        loose = self._loose(request)
+        return self._store.known(request.salt, request.prompt, loose=loose, every=1 if loose else WHOLE)
+
+    def _loose(self, request: Request) -> bool:
+        """Whether it may go on from what a fresh reading would compute to other bytes."""
+        return self._options.same_forms or not request.exact

@@ -1,0 +1,130 @@
+"""Grammars compiled for one vocabulary."""
+
+import json
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from strata.errors import RequestError
+from strata.text.grammar.constraint import GrammarConstraint
+from strata.text.grammar.gate import Gate
+from strata.text.grammar.grammar import Grammar, Kind
+from strata.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions  # only its stub has the name
+
+_LEAD = "start: LEAD @body\nLEAD: /\\n{0,2}/"
+"""Behind a thinking block the chat template has an empty line; a model that writes it is not made to leave it out."""
+
+_BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}
+"""White space between parts of JSON, where it may stand at all: without an end to it, some models never stop."""
+
+_LONGEST = 1024
+"""Bytes of the longest token that llguidance's tree can hold; a longer one, like one of none, fits no grammar."""
+
+
+class Grammars:
+    """Makes constraints of grammars.
+
+    The first one takes longer, because it builds the tree of all tokens (at V = 248,320 about a second); it is kept.
+    Safe to share between threads.
+
+    Args:
+        tokenizer: whose tokens the model writes.
+        vocabulary: V, the rows of the model's head, which may be more than the tokenizer has.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._tree: LLTokenizer | None = None
+        self._gates: dict[int, Gate] = {}
+        self._lock = Lock()
+
+    def constraint(self, grammar: Grammar, *, after: int | None = None) -> GrammarConstraint:
+        """A constraint at the beginning of `grammar`.
+
+        Args:
+            grammar: the form of the answer.
+            after: a token to wait for before the grammar applies; line ends right behind it are allowed.
+
+        Raises:
+            RequestError: the grammar is wrong, or uses what llguidance cannot do; the text says what and where.
+        """
+        source = _source(grammar)
+        if after is not None:
+            body = json.loads(source)["grammars"]
+            body[0]["name"] = "body"
+            source = json.dumps({"grammars": [{"name": "lead", "lark_grammar": _LEAD}, *body]})
+        # What is wrong is said by the error and not printed, and it holds nothing of the answer.
+        limits = LLParserLimits(verbose_errors=False)
+        matcher = LLMatcher(self._tokens(), source, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise RequestError(f"the grammar ({grammar.kind}) cannot be used: {matcher.get_error().strip()}")
+        return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after))
+
+    def _tokens(self) -> LLTokenizer:
+        with self._lock:
+            if self._tree is None:
+                ends = list(self._tokenizer.eos_ids)
+                self._tree = LLTokenizer(TokenizerWrapper(_View(self._tokenizer)), eos_token=ends)
+            return self._tree
+
+    def _gate(self, token: int) -> Gate:
+        with self._lock:
+            if token not in self._gates:
+                tokenizer = self._tokenizer
+                hidden = tokenizer.control_ids - {token}
+                ids = range(tokenizer.size)
+                shown = [b"" if number in hidden else tokenizer.token_bytes(number) for number in ids]
+                ending = np.zeros(self._vocabulary, np.bool_)
+                ending[list(tokenizer.eos_ids)] = True
+                self._gates[token] = Gate(token, shown, ending)
+            return self._gates[token]
+
+
+class _View:
+    """A tokenizer as llguidance wants to see it."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.eos_token_id = tokenizer.eos_ids[0]
+        spelled = (tokenizer.token_bytes(token) for token in range(tokenizer.size))
+        self.tokens = [text if len(text) <= _LONGEST else b"" for text in spelled]
+        # No text of a grammar can be written with one of these; Lark grammars name them as <think>.
+        self.special_token_ids = sorted(tokenizer.control_ids | tokenizer.user_defined_ids)
+        self._encode = tokenizer.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)
+
+
+def _source(grammar: Grammar) -> str:
+    """The grammar in llguidance's own form, a JSON text."""
+    match grammar.kind:
+        case Kind.JSON_OBJECT:
+            return _json('{"type": "object"}')
+        case Kind.JSON_SCHEMA:
+            return _json(grammar.source)
+        case Kind.REGEX:
+            return LLMatcher.grammar_from_regex(grammar.source)
+        case Kind.LARK:
+            return _listed({"lark_grammar": grammar.source})
+        case Kind.GBNF:
+            try:
+                return _listed({"lark_grammar": gbnf_to_lark(grammar.source)})
+            except Exception as wrong:
+                raise RequestError(f"the grammar (gbnf) cannot be read: {wrong}") from wrong
+
+
+def _json(schema: str) -> str:
+    return LLMatcher.grammar_from_json_schema(schema, overrides=_BLANKS)
+
+
+def _listed(grammar: dict[str, Any]) -> str:
+    return json.dumps({"grammars": [grammar]})

@@ -1,0 +1,58 @@
+"""What an engine is to the process it lives in."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from strata.worker.messages import Failed, Finished, Progress, Ready, Submit, Tokens
+
+OnLoad = Callable[[int, int], None]
+
+Answer = Progress | Tokens | Finished | Failed
+"""What an engine says of one request."""
+
+
+class Engine(Protocol):
+    """Requests in, messages out, one unit of work at a time. Used by one thread only."""
+
+    @property
+    def ready(self) -> Ready:
+        """What it is and takes."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        ...
+
+    def wait(self) -> float:
+        """Seconds until the next tick has something to do; 0 for at once. Only asked while not idle."""
+        ...
+
+    def submit(self, request: Submit) -> None:
+        """Take a request.
+
+        Raises:
+            QueueFullError: too many wait already.
+            StrataError: it cannot be answered, as it is or ever.
+        """
+        ...
+
+    def cancel(self, request: str) -> None:
+        """End a request before the next unit of work; unknown ids are ignored."""
+        ...
+
+    def tick(self) -> Sequence[Answer]:
+        """Do one unit of work: a pass over a part of a prompt, or one window."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Counters by name; cheap."""
+        ...
+
+    def trace(self) -> bytes:
+        """The last windows as Chrome/Perfetto JSON text."""
+        ...
+
+    def close(self) -> None:
+        """Complete what is being saved, forget the rest."""
+        ...

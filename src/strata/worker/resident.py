@@ -1,0 +1,216 @@
+"""The engine with a model in it: a scheduler, and the translation between its events and messages."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from strata.engine import Finish, FinishReason, Request, Sampling, Token, Trace
+from strata.loading.files import ModelFile
+from strata.loading.network import load_network
+from strata.session.scheduler import Scheduler
+from strata.text import Tokenizer
+from strata.worker import messages as m
+from strata.worker import values
+from strata.worker.engine import Answer, OnLoad
+from strata.worker.errors import Kind
+
+if TYPE_CHECKING:
+    from strata.engine.constraint import Constraint
+    from strata.model import Network
+    from strata.text.grammar import Grammars
+
+
+@dataclass(slots=True)
+class _Times:
+    """When things happened to a request, in monotonic seconds."""
+
+    submitted: float
+    started: float | None = None
+    first: float | None = None
+
+
+class Resident:
+    """A model in memory that answers messages."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        tokenizer: Tokenizer,
+        ready: m.Ready,
+        sampling: Sampling,
+        trace: Trace,
+        network: "Network",
+    ) -> None:
+        """Put together.
+
+        Args:
+            scheduler: computes.
+            tokenizer: for the bytes of tokens.
+            ready: what to say of itself.
+            sampling: values used where a request says nothing.
+            trace: where the scheduler notes its windows.
+            network: what the scheduler computes with.
+        """
+        self.ready = ready
+        self.network = network
+        self._scheduler = scheduler
+        self._tokenizer = tokenizer
+        self._sampling = sampling
+        self._trace = trace
+        self._times: dict[str, _Times] = {}
+        self._grammars: Grammars | None = None
+        # Rows of the vocabulary that stand for nothing: padding entries, and rows beyond the tokenizer's list.
+        self._banned = sorted(tokenizer.unused_ids | set(range(tokenizer.size, ready.vocabulary)))
+
+    @classmethod
+    def load(cls, setup: m.ModelEngine, on_load: OnLoad) -> Self:
+        """Load a model file.
+
+        Raises:
+            StrataError: it cannot be loaded.
+        """
+        file = ModelFile.open(setup.path)
+        return cls.of(file, threads=setup.threads, on_load=on_load, options=setup.options)
+
+    @classmethod
+    def of(
+        cls,
+        file: ModelFile,
+        *,
+        threads: int | None = None,
+        on_load: OnLoad | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Self:
+        """Load an open file.
+
+        Args:
+            file: the model.
+            threads: CPU threads; None for what suits it.
+            on_load: called with (bytes loaded, bytes to load).
+            options: values of the scheduler's options by name.
+
+        Raises:
+            StrataError: it cannot be loaded, or an option is unknown or out of range.
+        """
+        sampling = file.sampling
+        network, unused = load_network(file, threads=threads, on_load=on_load)
+        if network.weights.mtp is not None:
+            network = replace(network, drafts=True)
+        trace = Trace()
+        scheduling = values.options(options or {}, identity=file.fingerprint)
+        scheduler = Scheduler(network, scheduling, trace=trace)
+        config = network.config
+        ready = m.Ready(
+            model=config.name,
+            context=config.context,
+            vocabulary=config.V,
+            limits=m.Limits(scheduling.slots, scheduling.queue, head=network.drafts),
+            fingerprint=file.fingerprint,
+            stop_ids=file.tokenizer.eos_ids,
+            sampling=values.plain(sampling),
+            unused=unused,
+        )
+        return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to compute."""
+        return self._scheduler.idle
+
+    def wait(self) -> float:
+        """There is always something to do."""
+        return 0.0
+
+    def submit(self, request: m.Submit) -> None:
+        """Take a request."""
+        values.check(request, self.ready)
+        stops = self.ready.stop_ids if request.stop_ids is None else request.stop_ids
+        self._scheduler.submit(
+            Request(
+                id=request.id,
+                prompt=request.prompt,
+                sampling=values.sampling(request.sampling, self._sampling),
+                stop_ids=frozenset(stops),
+                max_tokens=request.max_tokens,
+                drafting=values.drafting(request.drafting),
+                constraint=self._constraint(request.grammar),
+                logprobs=request.logprobs,
+                banned=self._banned,
+                priority=request.priority,
+                timeout=request.timeout,
+                keep=request.keep,
+                marks=request.marks,
+                salt=request.salt,
+                exact=request.exact,
+            ),
+            client=request.client,
+        )
+        self._times[request.id] = _Times(time.monotonic())
+
+    def cancel(self, request: str) -> None:
+        """End a request; its last event comes with the next unit of work."""
+        self._scheduler.cancel(request)
+
+    def tick(self) -> Sequence[Answer]:
+        """One prompt pass or one window."""
+        answers: list[Answer] = []
+        pieces: dict[str, list[m.Piece]] = {}
+        began = time.monotonic()
+        events = self._scheduler.tick()
+        now = time.monotonic()
+        for read in self._scheduler.progress():
+            times = self._times[read.id]
+            times.started = times.started or began
+            answers.append(m.Progress(read.id, read.read, read.total, read.cached))
+        for name, event in events:
+            times = self._times[name]
+            if isinstance(event, Token):
+                times.first = times.first or now
+                piece = m.Piece(event.id, self._tokenizer.token_bytes(event.id), event.logprob, event.top)
+                pieces.setdefault(name, []).append(piece)
+                continue
+            if name in pieces:  # what came before it
+                answers.append(m.Tokens(name, tuple(pieces.pop(name))))
+            answers.append(self._ended(name, event, self._times.pop(name), now))
+        return [*answers, *(m.Tokens(name, tuple(found)) for name, found in pieces.items())]
+
+    def stats(self) -> dict[str, Any]:
+        """Counters."""
+        return asdict(self._scheduler.stats())
+
+    def trace(self) -> bytes:
+        """The last windows."""
+        return self._trace.export().encode()
+
+    def close(self) -> None:
+        """Complete what is being saved."""
+        self._scheduler.close()
+
+    def _constraint(self, grammar: m.Grammar | None) -> "Constraint | None":
+        if grammar is None:
+            return None
+        from strata.text.grammar import Grammar, Grammars
+        from strata.text.grammar import Kind as Language
+
+        self._grammars = self._grammars or Grammars(self._tokenizer, self.ready.vocabulary)
+        return self._grammars.constraint(Grammar(Language(grammar.kind), grammar.source), after=grammar.after)
+
+    def _ended(self, name: str, event: Finish, times: _Times, now: float) -> m.Finished | m.Failed:
+        if event.reason is FinishReason.ERROR:
+            error = event.error
+            return m.Failed(name, Kind.FAILED, str(error), type(error).__name__)
+        started = now if times.started is None else times.started
+        first = now if times.first is None else times.first
+        usage = m.Usage(
+            prompt=event.usage.prompt_tokens,
+            cached=event.usage.cached_tokens,
+            generated=event.tokens,
+            drafted=sum(event.usage.drafted.values()),
+            accepted=sum(event.usage.accepted.values()),
+            windows=event.usage.windows,
+            waiting_s=started - times.submitted,
+            reading_s=first - started,
+            decoding_s=now - first,
+        )
+        return m.Finished(name, event.reason, usage, event.stop_id)

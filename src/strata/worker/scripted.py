@@ -1,0 +1,258 @@
+"""An engine without a model: it answers from a script, in the same messages and with the same manners as a real one."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from strata.engine import Sampling
+from strata.errors import QueueFullError
+from strata.loading.files import ModelFile
+from strata.text import Tokenizer
+from strata.text.alphabet import CHARACTERS
+from strata.worker import messages as m
+from strata.worker import values
+from strata.worker.engine import Answer, OnLoad
+from strata.worker.errors import Kind
+from strata.worker.script import Script, Turn, read_script
+
+CHUNK = 64
+"""Tokens of a prompt that are read at once."""
+
+
+@dataclass(eq=False, slots=True)
+class _Conversation:
+    """A request and how far its turn has been said."""
+
+    request: m.Submit
+    turn: Turn
+    arrived: float
+    due: float = 0.0  # time of the next step
+    read: int = 0
+    said: int = 0
+    started: float | None = None
+    first: float | None = None  # time of the first token
+    stop_ids: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def cached(self) -> int:
+        return min(self.turn.cached, len(self.request.prompt) - 1)
+
+
+class Scripted:
+    """The engine. Times are those of the script; what the requests ask for is checked and, but for limits, not used."""
+
+    def __init__(
+        self, script: Script, tokenizer: Tokenizer, sampling: Sampling, setup: m.ScriptedEngine, served: int = 0
+    ) -> None:
+        """Begin with the turn of request number `served`."""
+        self._script = script
+        self._tokenizer = tokenizer
+        self._sampling = sampling
+        self._setup = setup
+        self._served = served
+        self._invented: dict[bytes, int] = {}
+        self._waiting: list[_Conversation] = []
+        self._running: dict[str, _Conversation] = {}
+        self._answers: list[Answer] = []
+        self._tokens = 0
+        self.ready = m.Ready(
+            model="scripted",
+            context=setup.context,
+            vocabulary=tokenizer.size,
+            limits=m.Limits(setup.conversations, setup.queue),
+            fingerprint="scripted",
+            stop_ids=tokenizer.eos_ids,
+            engine="script",
+        )
+
+    @classmethod
+    def load(cls, setup: m.ScriptedEngine, on_load: OnLoad, served: int = 0) -> Self:
+        """Read the script and the vocabulary.
+
+        Raises:
+            StrataError: one of them cannot be used.
+        """
+        script = read_script(setup.script)
+        file = ModelFile.open(setup.vocabulary)
+        began = time.monotonic()
+        on_load(0, 100)
+        while (share := (time.monotonic() - began) * 1000 / max(setup.loading_ms, 1e-9)) < 1:
+            time.sleep(min(0.02, setup.loading_ms / 1000))
+            on_load(int(share * 100), 100)
+        engine = cls(script, file.tokenizer, Sampling(), setup, served)
+        on_load(100, 100)
+        return engine
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to say."""
+        return not (self._running or self._waiting or self._answers)
+
+    def wait(self) -> float:
+        """Seconds until something is due."""
+        if self._answers or (self._waiting and len(self._running) < self._setup.conversations):
+            return 0.0
+        times = [c.due for c in self._running.values()]
+        times += [d for c in self._waiting if (d := _deadline(c)) is not None]
+        return max(0.0, min(times) - time.monotonic())
+
+    def submit(self, request: m.Submit) -> None:
+        """Take a request; it gets the next turn."""
+        values.check(request, self.ready)
+        values.sampling(request.sampling, self._sampling)
+        values.drafting(request.drafting)
+        slots, bound = self._setup.conversations, self._setup.queue
+        taken = len(self._running) + len(self._waiting)
+        if taken >= slots + bound:
+            raise QueueFullError(running=slots, waiting=taken - slots, bound=bound)
+        stops = self._tokenizer.eos_ids if request.stop_ids is None else request.stop_ids
+        turn = self._script.turn(self._served)
+        self._served += 1
+        self._waiting.append(_Conversation(request, turn, time.monotonic(), stop_ids=frozenset(stops)))
+        self._waiting.sort(key=lambda c: -c.request.priority)  # stable: of equals the older
+
+    def cancel(self, request: str) -> None:
+        """End a request before its next step."""
+        for conversation in [*self._running.values(), *self._waiting]:
+            if conversation.request.id == request:
+                self._end(conversation, "cancelled")
+
+    def tick(self) -> Sequence[Answer]:
+        """Say everything that is due."""
+        now = time.monotonic()
+        for conversation in [*self._running.values(), *self._waiting]:
+            deadline = _deadline(conversation)
+            if deadline is not None and now >= deadline:
+                self._end(conversation, "timeout")
+        while self._waiting and len(self._running) < self._setup.conversations:
+            self._begin(self._waiting.pop(0), now)
+        faults = []
+        for conversation in list(self._running.values()):
+            while conversation.request.id in self._running and conversation.due <= now:
+                if self._at_fault(conversation):
+                    faults.append(conversation)
+                    break
+                self._step(conversation)
+        answers, self._answers = self._answers, []
+        if not answers:  # what was said before it has been sent
+            for conversation in faults:
+                self._fault(conversation)
+            answers, self._answers = self._answers, []
+        return answers
+
+    def stats(self) -> dict[str, Any]:
+        """Counters."""
+        return {"running": len(self._running), "waiting": len(self._waiting), "tokens": self._tokens}
+
+    def trace(self) -> bytes:
+        """No windows, no trace."""
+        return json.dumps({"traceEvents": []}).encode()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def token(self, piece: bytes) -> int:
+        """The id of a piece: a tag's or an entry's own, else one beyond the vocabulary that no other piece has."""
+        names = ["".join(CHARACTERS[byte] for byte in piece)]
+        with contextlib.suppress(UnicodeDecodeError):  # a part of a character is no tag
+            names.insert(0, piece.decode())
+        for name in names:
+            found = self._tokenizer.id_of(name)
+            if found is not None and self._tokenizer.token_bytes(found) == piece:
+                return found
+        return self._invented.setdefault(piece, self._tokenizer.size + len(self._invented))
+
+    def _begin(self, conversation: _Conversation, now: float) -> None:
+        conversation.started = conversation.due = now
+        conversation.read = conversation.cached
+        self._running[conversation.request.id] = conversation
+        self._progress(conversation)
+        self._wait_for_next(conversation)
+
+    def _step(self, c: _Conversation) -> None:
+        """Read the next part of the prompt, say the next piece, or end."""
+        if c.read < len(c.request.prompt):
+            c.read = min(len(c.request.prompt), c.read + CHUNK)
+            self._progress(c)
+        elif c.said < len(c.turn.pieces):
+            c.first = c.first or time.monotonic()
+            token = self.token(c.turn.pieces[c.said])
+            c.said += 1
+            self._tokens += 1
+            if token in c.stop_ids:
+                self._end(c, "stop", token)
+                return
+            self._answers.append(m.Tokens(c.request.id, (self._piece(c, token),)))
+            room = self._setup.context - len(c.request.prompt)
+            if c.said >= min(room, c.request.max_tokens or room):
+                self._end(c, "length")
+                return
+        else:
+            stop = self._tokenizer.eos_ids[0] if c.turn.finish == "stop" else None
+            c.said += stop is not None
+            self._end(c, c.turn.finish, stop)
+            return
+        self._wait_for_next(c)
+
+    def _wait_for_next(self, c: _Conversation) -> None:
+        if c.read < len(c.request.prompt):
+            c.due += self._setup.reading_ms / 1000
+        elif c.said < len(c.turn.pieces):
+            c.due += c.turn.delay_ms / 1000
+
+    def _piece(self, c: _Conversation, token: int) -> m.Piece:
+        """A token with probabilities that fall by a half each: 1/2 for the one said, 1/4 for the next, ..."""
+        count = c.request.logprobs or 0
+        others = [i for i in range(count + 1) if i != token][: max(0, count - 1)]
+        top = tuple((i, _LOG_HALF * (place + 1)) for place, i in enumerate([token, *others][:count]))
+        return m.Piece(token, c.turn.pieces[c.said - 1], _LOG_HALF, top)
+
+    def _at_fault(self, c: _Conversation) -> bool:
+        said_all = c.read == len(c.request.prompt) and c.said == len(c.turn.pieces)
+        return c.turn.fault is not None and said_all
+
+    def _fault(self, c: _Conversation) -> None:
+        match c.turn.fault:
+            case "raise":
+                del self._running[c.request.id]
+                self._answers.append(m.Failed(c.request.id, Kind.FAILED, "the script raises an error here"))
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "memory":
+                raise MemoryError("the script runs out of memory here")
+            case _:
+                while True:  # hang
+                    time.sleep(3600)
+
+    def _progress(self, c: _Conversation) -> None:
+        self._answers.append(m.Progress(c.request.id, c.read, len(c.request.prompt), c.cached))
+
+    def _end(self, c: _Conversation, reason: str, stop: int | None = None) -> None:
+        now = time.monotonic()
+        if c in self._waiting:
+            self._waiting.remove(c)
+        self._running.pop(c.request.id, None)
+        started = now if c.started is None else c.started
+        first = now if c.first is None else c.first
+        usage = m.Usage(
+            prompt=len(c.request.prompt),
+            cached=c.cached if c.started is not None else 0,
+            generated=c.said,
+            windows=c.said,
+            waiting_s=started - c.arrived,
+            reading_s=first - started,
+            decoding_s=now - first,
+        )
+        self._answers.append(m.Finished(c.request.id, reason, usage, stop))
+
+
+_LOG_HALF = -0.6931471805599453
+
+
+def _deadline(c: _Conversation) -> float | None:
+    return None if c.request.timeout is None else c.arrived + c.request.timeout

@@ -1,0 +1,80 @@
+"""From the plain values of a message to the engine's own objects, checked."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from strata.engine import Drafting, Sampling
+from strata.errors import RequestError
+from strata.session.options import Options
+from strata.worker.messages import Ready, Submit
+
+
+def sampling(values: Mapping[str, Any], defaults: Sampling) -> Sampling:
+    """How tokens are chosen; missing values and None are the defaults'.
+
+    Raises:
+        RequestError: a name is unknown or a value out of range.
+    """
+    _known("sampling", values, Sampling)
+    return replace(defaults, **{name: value for name, value in values.items() if value is not None})
+
+
+def plain(sampling: Sampling) -> dict[str, Any]:
+    """The values as a message holds them."""
+    return {field.name: getattr(sampling, field.name) for field in fields(sampling)}
+
+
+def drafting(values: Mapping[str, Any]) -> Drafting:
+    """What may be guessed ahead; nothing where no value is given.
+
+    Raises:
+        RequestError: a name is unknown or a value out of range.
+    """
+    _known("drafting", values, Drafting)
+    return Drafting(**values)
+
+
+def options(values: Mapping[str, Any], *, identity: str) -> Options:
+    """How conversations are scheduled and kept; `identity` tells the model's file from others.
+
+    Raises:
+        RequestError: a name is unknown or a value out of range.
+    """
+    _known("scheduler", values, Options)
+    folder = values.get("folder")
+    return Options(**{"identity": identity, **values, "folder": None if folder is None else Path(folder)})
+
+
+def check(request: Submit, ready: Ready) -> None:
+    """Refuse what no engine of this kind could answer.
+
+    Raises:
+        RequestError: says which value is wrong, and what would be right.
+    """
+    if not request.prompt:
+        raise RequestError("the prompt is empty; it needs at least one token")
+    outside = next((i for i in request.prompt if not 0 <= i < ready.vocabulary), None)
+    if outside is not None:
+        raise RequestError(f"token id {outside} is outside the vocabulary of {ready.vocabulary}")
+    if len(request.prompt) >= ready.context:
+        raise RequestError(
+            f"the prompt has {len(request.prompt)} tokens, but the context holds {ready.context} and the answer needs "
+            "room for at least one; shorten the prompt"
+        )
+    most: Any = request.max_tokens
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise RequestError(f"max_tokens must be an integer of at least 1, not {most!r}")
+    if request.timeout is not None and not request.timeout > 0:
+        raise RequestError(f"timeout must be a number of seconds above 0, not {request.timeout}")
+    top: Any = request.logprobs
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= ready.limits.logprobs):
+        raise RequestError(f"logprobs must be an integer from 0 to {ready.limits.logprobs}, not {top!r}")
+
+
+def _known(what: str, values: Mapping[str, Any], kind: Any) -> None:
+    names = [field.name for field in fields(kind)]
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise RequestError(f"unknown {what} value {unknown[0]!r}; there are {', '.join(names)}")

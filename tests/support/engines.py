@@ -1,0 +1,134 @@
+"""Engines with bad manners, for the process they are put into (`strata.worker.CustomEngine`)."""
+
+import os
+import signal
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from strata.worker import messages as m
+
+
+class Engine:
+    """Says "ok" to everything, one request a tick."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[m.Submit] = deque()
+        self.ready = m.Ready("custom", 100, 100, m.Limits(1, 8), "custom", engine="custom")
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting
+
+    def wait(self) -> float:
+        return 0.0
+
+    def submit(self, request: m.Submit) -> None:
+        self.waiting.append(request)
+
+    def cancel(self, request: str) -> None:
+        self.waiting = deque(one for one in self.waiting if one.id != request)
+
+    def tick(self) -> list[Any]:
+        request = self.waiting.popleft()
+        done = m.Finished(request.id, "stop", m.Usage(len(request.prompt), generated=1))
+        return [m.Tokens(request.id, (m.Piece(1, b"ok"),)), done]
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def trace(self) -> bytes:
+        return b"{}"
+
+    def close(self) -> None:
+        pass
+
+
+def plain(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Nothing wrong with it."""
+    return Engine()
+
+
+def deadly(values: dict[str, Any], _on_load: Any) -> Engine:
+    """Dies of a request whose salt says so, before it has said anything."""
+
+    class Deadly(Engine):
+        def submit(self, request: m.Submit) -> None:
+            if request.salt == "poison":
+                os.kill(os.getpid(), values.get("signal", signal.SIGKILL))
+            super().submit(request)
+
+    return Deadly()
+
+
+def stillborn(values: dict[str, Any], on_load: Any) -> Engine:
+    """Dies while it loads, as long as a file is there."""
+    on_load(1, 2)
+    if os.path.exists(values["file"]):  # noqa: PTH110
+        if values.get("memory"):
+            raise MemoryError
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return Engine()
+
+
+def garbled(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Writes into the messages for a request whose salt says so."""
+
+    class Garbled(Engine):
+        def submit(self, request: m.Submit) -> None:
+            if request.salt == "garbage":
+                os.write(int(sys.argv[1]), b"\xff" * 64)
+            super().submit(request)
+
+    return Garbled()
+
+
+def talkative(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Prints."""
+    print("to stdout", flush=True)
+    print("to stderr", "\udcff", "x" * 10000, file=sys.stderr, flush=True)
+    return Engine()
+
+
+def saving(values: dict[str, Any], _on_load: Any) -> Engine:
+    """Takes a while to write a file when it is closed."""
+
+    class Saving(Engine):
+        def close(self) -> None:
+            time.sleep(values["seconds"])
+            with open(values["file"], "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write("saved")
+
+    return Saving()
+
+
+def orphan(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Hangs at the first request, and gives up soon when its client is gone."""
+    from strata.worker import process
+
+    process.GRACE = 0.3
+
+    class Hanging(Engine):
+        def tick(self) -> list[Any]:
+            while True:
+                time.sleep(10)
+
+    return Hanging()
+
+
+def broken(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Raises from its loop, and from taking a request whose salt says so."""
+
+    class Broken(Engine):
+        def submit(self, request: m.Submit) -> None:
+            if request.salt == "raise":
+                raise ZeroDivisionError("in submit")
+            super().submit(request)
+
+        def tick(self) -> list[Any]:
+            if self.waiting[0].salt == "tick":
+                raise ZeroDivisionError("in tick")
+            return super().tick()
+
+    return Broken()
