@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from strata import pebble
-from strata.formats import by_name, dequantise, quantise
-from strata.gguf import TensorData, open_model, write_model
+from strata.formats import by_name, dequantise
+from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights, take_inventory
 from strata.model.take import Taker
 from strata.model.weights import KEPT, Quantised
 from strata.ops import bind, workers
 from support import quantised, tiny
 from support.blocks import random_blocks
-from support.mtp_oracle import mtp_oracle
 from support.network import prompt
 from support.quantised_tiny import write_quantised
 

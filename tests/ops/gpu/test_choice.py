@@ -13,7 +13,7 @@ BLOCK = 256
 
 
 def _best(logits: torch.Tensor, banned: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    triton = Kernels("strata.ops.choice.triton")
+    triton = Kernels("strata.ops.choice.gpu")
 
     rows, vocabulary = logits.shape
     parts = -(-vocabulary // BLOCK)
@@ -63,7 +63,7 @@ def test_a_row_that_is_no_distribution_is_marked(value):
     ],
 )
 def test_acceptance(chosen, fed, bad, stops, expected):
-    triton = Kernels("strata.ops.choice.triton")
+    triton = Kernels("strata.ops.choice.gpu")
 
     def ints(values):
         return torch.tensor(values, dtype=torch.int32)
@@ -81,7 +81,7 @@ def test_acceptance(chosen, fed, bad, stops, expected):
 @pytest.mark.parametrize("kind", ["random", "ties", "all equal", "minus infinity"])
 def test_routing(kind):
     """Against a stable sort in float64 (case P07)."""
-    triton = Kernels("strata.ops.moe.triton")
+    triton = Kernels("strata.ops.moe.gpu")
 
     logits = torch.randn(4, 512, generator=torch.Generator().manual_seed(4)) * 2
     if kind == "ties":

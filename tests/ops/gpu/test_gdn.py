@@ -19,7 +19,7 @@ HEADS = {"NK": NK, "NV": NV, "D": D}
 
 @pytest.fixture(scope="module")
 def kernels():
-    return Kernels("strata.ops.gdn.triton")
+    return Kernels("strata.ops.gdn.gpu")
 
 
 def padded(rows: torch.Tensor, layer: int) -> torch.Tensor:
@@ -123,8 +123,16 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
             setattr(one, name, getattr(single, name)[row : row + 1])
         one.run(kernels, 0)
         kernels.shift[(CHANNELS // 64, 1, LAYERS)](
-            padded(one.u, 0), one.tails, one.slots, one.first, accepted, 1,
-            LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=64,
+            padded(one.u, 0),
+            one.tails,
+            one.slots,
+            one.first,
+            accepted,
+            1,
+            LAYERS=LAYERS,
+            CHANNELS=CHANNELS,
+            TAPS=TAPS,
+            BLOCK=64,
         )
         one.places[0], one.spares[0] = int(one.spares[0]), int(one.places[0])
     assert torch.equal(whole.gated, single.gated)

@@ -14,7 +14,7 @@ H, S, BLOCK, EPS = 96, 4, 128, 1e-6
 
 @pytest.fixture(scope="module")
 def kernels():
-    return Kernels("strata.ops.hyper_connection.triton")
+    return Kernels("strata.ops.hyper_connection.gpu")
 
 
 def _normal(*shape: int) -> torch.Tensor:
@@ -27,14 +27,12 @@ def test_write_and_norm(kernels, rows, write):
     before, out, inject, norm = _normal(rows, S * H), _normal(rows, H), _normal(rows, S), _normal(S * H)
     residual, xn = before.clone(), torch.full((rows, S * H), torch.nan)
     q, s, sums = poisoned(rows, S * H)
-    kernels.write_norm[(rows, S)](
-        residual, out, inject, norm, EPS, xn, q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=write
-    )
+    kernels.write_norm[(rows, S)](residual, out, inject, norm, EPS, xn, q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=write)
     strength = 2 * sigmoid(inject / S)
     expected = before + (strength[:, :, None] * out[:, None, :]).flatten(1) if write else before
     # One product and one sum: two roundings of numbers below 8.
     torch.testing.assert_close(residual, expected, rtol=0, atol=2 * 8 * 2.0**-24)
-    # A mean of H squares in another order, a root, a division and a product: fewer than 8 roundings in all but the mean.
+    # A mean of H squares in another order, a root, a division and a product: under 8 roundings in all but the mean.
     torch.testing.assert_close(xn, rms_grouped(residual, norm, S, EPS), rtol=(H + 8) * 2.0**-24, atol=1e-12)
     holds_quantised(xn, q, s, sums)
 

@@ -26,7 +26,7 @@ REAL = Ple(
 
 @pytest.fixture(scope="module")
 def kernels():
-    return Kernels("strata.ops.ngram.triton")
+    return Kernels("strata.ops.ngram.gpu")
 
 
 def _long(values):
@@ -43,8 +43,8 @@ def _numbers(kernels, c: Ple, ids: list[list[int]], history: list[list[int]]) ->
     owner = [i for i, n in enumerate(counts) for _ in range(n)]
     out = torch.full((len(flat), c.rows_per_token), -1, dtype=torch.int64)
     kernels.numbers[(len(flat),)](
-        _int(flat), _int(history), _int(range(len(ids))), _int([0, *torch.tensor(counts).cumsum(0).tolist()]), _int(owner),
-        _long(c.multipliers), _long(c.sizes), _long(c.offsets), out, N=c.n, HEADS=c.heads, EOS=c.eos,
+        _int(flat), _int(history), _int(range(len(ids))), _int([0, *torch.tensor(counts).cumsum(0).tolist()]),
+        _int(owner), _long(c.multipliers), _long(c.sizes), _long(c.offsets), out, N=c.n, HEADS=c.heads, EOS=c.eos,
     )  # fmt: skip
     return out
 
@@ -69,7 +69,9 @@ def test_conversations_of_any_lengths(kernels):
     ids = [[5, 248044, 6, 7], [8], [248319, 9, 248044]]
     history = [[1, 2], [248044, 3], [4, 248044]]
     out = _numbers(kernels, REAL, ids, history)
-    expected = [row for own, before in zip(ids, history, strict=True) for row in row_numbers(before, own, REAL).tolist()]
+    expected = [
+        row for own, before in zip(ids, history, strict=True) for row in row_numbers(before, own, REAL).tolist()
+    ]
     assert out.tolist() == expected
 
 
@@ -97,8 +99,8 @@ def test_gate_and_smooth(kernels, rows):
     a = (k * q).sum(-1) / H**0.5
     a = a.sign() * a.abs().clamp(min=1e-6).sqrt()
     expected = (sigmoid(a)[:, :, None] * value[:, None, :]).flatten(1)
-    # Sums of H products in another order; a root near zero halves the digits, so of 2^-24 * H there remain 2^-9 at worst,
-    # which the sigmoid quarters; sums here are not near zero.
+    # Sums of H products in another order; a root near zero halves the digits, so of 2^-24 * H there remain 2^-9 at
+    # worst, which the sigmoid quarters; sums here are not near zero.
     torch.testing.assert_close(gated, expected, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(normed, rms_grouped(gated, norms[2], S, EPS), rtol=(H + 8) * 2.0**-24, atol=1e-9)
     for i in range(len(rows)):

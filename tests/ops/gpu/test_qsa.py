@@ -23,7 +23,7 @@ LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
 
 @pytest.fixture(scope="module")
 def kernels():
-    return Kernels("strata.ops.qsa.triton")
+    return Kernels("strata.ops.qsa.gpu")
 
 
 class Case:

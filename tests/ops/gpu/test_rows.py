@@ -17,7 +17,8 @@ ROWS, WIDTH = 5, 512
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_rows_are_those_of_the_dequantiser(name):
     from strata.ops.matvec.tables import codewords
-    triton = Kernels("strata.ops.rows.triton")
+
+    triton = Kernels("strata.ops.rows.gpu")
 
     kind = by_name(name)
     rng = np.random.default_rng(3)

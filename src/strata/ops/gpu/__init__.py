@@ -1,4 +1,4 @@
-"""The operations on a GPU: kernels of `ops/<operation>/triton.py`, put together as `strata.model.ops.Ops` asks for them.
+"""The operations on a GPU: kernels of `ops/<operation>/`, put together as `strata.model.ops.Ops` asks for them.
 
 Importing it needs Triton.
 """

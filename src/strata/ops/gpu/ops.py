@@ -11,16 +11,16 @@ from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Route, Segment
 from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import Slots
-from strata.ops.gdn import triton as gdn
+from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceMoe, DeviceTable
-from strata.ops.hyper_connection import triton as hc
+from strata.ops.hyper_connection import gpu as hc
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
-from strata.ops.moe import triton as moe
-from strata.ops.ngram import triton as ngram
-from strata.ops.qsa import triton as qsa
+from strata.ops.moe import gpu as moe
+from strata.ops.ngram import gpu as ngram
+from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
 
 CELLS = 64

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
-from strata.ops.qsa.triton import PAGE as _PAGE
+from strata.ops.qsa.gpu import PAGE as _PAGE
 
 PAGE = int(_PAGE.value)
 """Cells of a page."""
@@ -118,8 +118,8 @@ class Pool:
         while len(state.pages) * PAGE < cells:
             if not self._pages:
                 raise RequestError(
-                    f"the attention cache is full: no page of {PAGE} cells is free for token {len(state.pages) * PAGE}; "
-                    "end other conversations or give the cache more memory"
+                    f"the attention cache is full: no page of {PAGE} cells is left for token "
+                    f"{len(state.pages) * PAGE}; end other conversations or give the cache more memory"
                 )
             page = self._pages.pop()
             self.table[state.slot, len(state.pages)] = page

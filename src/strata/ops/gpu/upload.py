@@ -18,7 +18,7 @@ from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
 from strata.ops.planes import LAYOUTS, pack
-from strata.ops.rows.triton import gather
+from strata.ops.rows.gpu import gather
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _GATHERED = 8  # blocks of a program
@@ -66,8 +66,8 @@ class DeviceMoe(weights.Moe):
         shared: the shared one in a slot of its own.
     """
 
-    slots: Slots = cast("Slots", None)
-    shared: Slots = cast("Slots", None)
+    slots: Slots
+    shared: Slots
 
 
 class Upload:

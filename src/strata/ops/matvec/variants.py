@@ -23,8 +23,14 @@ def _variant(name: str, tile: Tile, why: str, **where: tuple[int, int] | tuple[s
 
 
 VARIANTS: tuple[Variant, ...] = (
-    Variant("matvec", "interpreted", Tile(rows=64), "the interpreter pays for programs, not for numbers",
-            "0.1 to 5 million weights a second", archs=(0,)),
+    Variant(
+        "matvec",
+        "interpreted",
+        Tile(rows=64),
+        "the interpreter pays for programs, not for numbers",
+        "0.1 to 5 million weights a second",
+        archs=(0,),
+    ),
     _variant("short", Tile(rows=8, step=4), "20 blocks in 5 steps of 4: no idle threads", widths=(128, 1024)),
     _variant("wide", Tile(rows=1, step=32), "few, long rows", types=("Q8_0",), rows=(1, 1), widths=_LONG, outputs=_LOW),
     _variant("wide-two", Tile(rows=1, step=32, unroll=2), "few, long rows", widths=_LONG, outputs=_LOW),

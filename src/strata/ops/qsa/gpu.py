@@ -4,8 +4,8 @@ Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a con
 ``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page.
 
 A row attends at most 2,051 cells whatever the context, so at 32K tokens a layer reads 4.2 MB of keys and values
-(bfloat16) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list of selected cells, and
-parts are merged in order: a row's bytes depend on its own list alone.
+(bfloat16) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list of selected cells,
+and parts are merged in order: a row's bytes depend on its own list alone.
 """
 
 import triton
@@ -246,8 +246,8 @@ def attend(
         peak, weight: float32 [T, NH, PARTS], out: largest logit, and sum of weights relative to it.
         HEADS: power of two, at least NH / NKV; at least 16.
         CELLS: of a part.
-        SPLIT: multiply on tensor cores; needs bfloat16 keys and values and sm_80. Not for the interpreter, whose bfloat16
-            is wrong.
+        SPLIT: multiply on tensor cores; needs bfloat16 keys and values and sm_80. Not for the interpreter, whose
+            bfloat16 is wrong.
     """
     row, kv, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     conversation = tl.load(owner + row)

@@ -1,6 +1,6 @@
 """The n-gram embedding of a window on a GPU: hash, gate, smooth; and its commit.
 
-It acts before one layer only, so nothing here is fused further. The table's rows are read by `strata.ops.rows.triton`.
+It acts before one layer only, so nothing here is fused further. The table's rows are read by `strata.ops.rows.gpu`.
 """
 
 import triton

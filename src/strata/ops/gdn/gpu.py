@@ -4,8 +4,8 @@ One program holds one value head's whole state, 128 x 128 float32, in registers 
 it once, runs the window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are
 226 MB (36 layers, read and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
 
-A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all rows
-then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
+A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all
+rows then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
 A row's arithmetic does not depend on how many rows follow it, so any n rows leave what n single windows leave.
 """
 
