@@ -91,7 +91,9 @@ def test_routing(kind):
     if kind == "minus infinity":
         logits[:, 3:] = -torch.inf
     experts, weights = torch.full((4, 10), -9, dtype=torch.int32), torch.full((4, 10), torch.nan)
-    triton.route[(4,)](logits, experts, weights, E=512, TOPK=10, BLOCK=512)
+    gates, shared = torch.tensor([[-1.0], [0.0], [2.0], [50.0]]), torch.full((4,), torch.nan)
+    triton.route[(4,)](torch.cat((logits, gates), 1), experts, weights, shared, E=512, TOPK=10, BLOCK=512)
+    torch.testing.assert_close(shared, gates[:, 0].sigmoid(), rtol=4 * 2.0**-24, atol=0)
     shares, order = torch.sort(logits.double().softmax(-1), dim=-1, descending=True, stable=True)
     assert torch.equal(experts.long(), order[:, :10])
     expected = shares[:, :10] / shares[:, :10].sum(-1, keepdim=True)

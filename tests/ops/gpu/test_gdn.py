@@ -11,7 +11,7 @@ from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
 from support.launch import Kernels, holds_quantised, poisoned
 
-NK, NV, D, TAPS, LAYERS, SLOTS, PLACES = 2, 4, 32, 4, 2, 3, 6
+NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, VALUES = 2, 4, 32, 4, 2, 3, 6, 16
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
@@ -58,13 +58,15 @@ class Case:
 
     def run(self, kernels, layer: int) -> None:
         kernels.prepare[(sum(self.rows), 2 * NK + NV)](
-            self.u, self.alpha, self.beta, self.tails, self.slots, self.first, self.owner, self.taps, self.a, self.dt,
+            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.owner, self.taps, self.a, self.dt,
             self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
         )  # fmt: skip
-        kernels.window[(NV, len(self.rows))](
-            self.mixed, self.decay, self.strength, self.z, self.states, self.places, self.spares, self.first,
-            self.norm, EPS, self.gated, self.q, self.s, self.sums, layer, LAYERS=LAYERS, **HEADS,
+        out = torch.full_like(self.z, torch.nan)
+        kernels.window[(NV, len(self.rows), D // VALUES)](
+            self.mixed, self.decay, self.strength, self.states, self.places, self.spares, self.first, out, layer,
+            LAYERS=LAYERS, VALUES=VALUES, **HEADS,
         )  # fmt: skip
+        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, self.gated, self.q, self.s, self.sums, NV=NV, D=D)
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gated outputs [rows, NV*D] and the state after them."""
@@ -154,8 +156,9 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
     rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
-    kernels.replay[(NV, 1, LAYERS)](
-        *rows, case.states, case.places, case.spares, case.first, count, 3, LAYERS=LAYERS, **HEADS
+    kernels.replay[(NV * D // VALUES, 1, LAYERS)](
+        *rows, case.states, case.places, case.spares, case.first, count, 3, LAYERS=LAYERS,
+        VALUES=VALUES, **HEADS,
     )
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](

@@ -24,17 +24,25 @@ def _normal(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("write", [False, True])
 def test_write_and_norm(kernels, rows, write):
-    before, out, inject, norm = _normal(rows, S * H), _normal(rows, H), _normal(rows, S), _normal(S * H)
+    before, out, due, norm = _normal(rows, S * H), _normal(rows, H), _normal(rows, S, S), _normal(S * H)
+    inject, shares = _normal(S, S * H), torch.full((rows, S, S), torch.nan)
     residual, xn = before.clone(), torch.full((rows, S * H), torch.nan)
     q, s, sums = poisoned(rows, S * H)
-    kernels.write_norm[(rows, S)](residual, out, inject, norm, EPS, xn, q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=write)
-    strength = 2 * sigmoid(inject / S)
+    kernels.write_norm[(rows, S)](
+        residual, out, due, norm, EPS, inject, shares, xn, q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=write, INJECT=True
+    )
+    strength = 2 * sigmoid(due.sum(-1) / S)
     expected = before + (strength[:, :, None] * out[:, None, :]).flatten(1) if write else before
-    # One product and one sum: two roundings of numbers below 8.
-    torch.testing.assert_close(residual, expected, rtol=0, atol=2 * 8 * 2.0**-24)
+    # A sum of four, a sigmoid (under 4 ulp), one product and one sum: under ten roundings of numbers below 8.
+    torch.testing.assert_close(residual, expected, rtol=0, atol=10 * 8 * 2.0**-24)
     # A mean of H squares in another order, a root, a division and a product: under 8 roundings in all but the mean.
     torch.testing.assert_close(xn, rms_grouped(residual, norm, S, EPS), rtol=(H + 8) * 2.0**-24, atol=1e-12)
     holds_quantised(xn, q, s, sums)
+    # A sum of S*H products, each below 16 here.
+    torch.testing.assert_close(shares.sum(-1), xn @ inject.T, rtol=0, atol=S * H * 16 * 2.0**-24)
+    settled = before.clone()
+    kernels.write[(rows, S)](settled, out, due, H=H, S=S, BLOCK=BLOCK)
+    assert torch.equal(settled, residual) or not write
 
 
 def test_low(kernels):
@@ -63,11 +71,13 @@ def test_rows_do_not_depend_on_company(kernels):
     q, s, sums = poisoned(8, S * H)
     unused = torch.empty(8, H)
     kernels.write_norm[(8, S)](
-        residual, unused, unused, norm, EPS, together, q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=False
+        residual, unused, unused, norm, EPS, unused, unused, together, q, s, sums,
+        H=H, S=S, BLOCK=BLOCK, WRITE=False, INJECT=False,
     )
     for row in range(8):
         piece = slice(row, row + 1)
         kernels.write_norm[(1, S)](
-            residual[piece], unused, unused, norm, EPS, alone[piece], q, s, sums, H=H, S=S, BLOCK=BLOCK, WRITE=False
+            residual[piece], unused, unused, norm, EPS, unused, unused, alone[piece], q, s, sums,
+            H=H, S=S, BLOCK=BLOCK, WRITE=False, INJECT=False,
         )
     assert torch.equal(together, alone)

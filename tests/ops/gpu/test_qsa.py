@@ -99,7 +99,7 @@ class Case:
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
         self.counts = torch.full((count,), -1, dtype=torch.int32)
         kernels.choose[(count,)](
-            self.scores, most, self.first, self.owner, self.lengths, self.chosen, self.counts, BLOCK=16, **LAYOUT
+            self.scores, most, self.first, self.owner, self.lengths, self.chosen, self.counts, BLOCK=64, **LAYOUT
         )
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
@@ -110,7 +110,7 @@ class Case:
         gated, (q, s, sums) = torch.full((count, NH * HD), torch.nan), poisoned(count, NH * HD)
         kernels.merge[(count, NH)](
             part, peak, weight, self.qg, self.counts, self.first, self.owner, self.lengths, gated, q, s, sums,
-            NH=NH, HD=HD, RATIO=RATIO, CELLS=CELLS, PARTS=PARTS,
+            NH=NH, HD=HD, RATIO=RATIO, CELLS=CELLS, PARTS=PARTS, ROOM=4,
         )  # fmt: skip
         holds_quantised(gated, q, s, sums)
         return gated
@@ -191,7 +191,7 @@ def test_choosing_is_a_stable_sort(kernels, kind):
     padded[0, :count] = torch.from_numpy(scores)
     zero = torch.zeros(1, dtype=torch.int32)
     kernels.choose[(1,)](
-        padded, 64, zero, zero, torch.tensor([count * RATIO - 1], dtype=torch.int32), chosen, counts, BLOCK=16, **LAYOUT
+        padded, 64, zero, zero, torch.tensor([count * RATIO - 1], dtype=torch.int32), chosen, counts, BLOCK=64, **LAYOUT
     )
     expected = sorted(sorted(range(count), key=lambda b: (-scores[b], b))[:BUDGET])
     assert chosen[0].tolist() == expected

@@ -1,8 +1,8 @@
 """The delta rule of a window on a GPU, and its commit.
 
-One program holds one value head's whole state, 128 x 128 float32, in registers (8 warps: 64 of each thread's), reads
-it once, runs the window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are
-226 MB (36 layers, read and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
+A program holds a share of one value head's state in registers, all 128 keys of some values, reads it once, runs the
+window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are 226 MB (36 layers, read
+and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
 
 A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all
 rows then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
@@ -14,12 +14,15 @@ import triton.language as tl
 
 from strata.ops.device import sigmoid, silu, softplus, store_quantised
 
-WARPS = 8
+WARPS = 4
+
+VALUES = 32
+"""Values of a head a program takes: more programs, each with fewer rows of registers to fill."""
 
 
 @triton.jit
 def prepare(
-    u, alpha, beta, tails, slots, first, owner, taps, a, dt, mixed, decay, strength,
+    u, gates, tails, slots, first, owner, taps, a, dt, mixed, decay, strength,
     layer, LAYERS: tl.constexpr,
     NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
@@ -27,7 +30,7 @@ def prepare(
 
     Args:
         u: float32 [T, channels], the projection before the convolution: heads of q, of k, of v.
-        alpha, beta: float32 [T, NV], projections.
+        gates: float32 [T, 2 NV], projections: alpha, then beta.
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before the window.
         slots: int32 [conversations].
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
@@ -58,75 +61,85 @@ def prepare(
         if head < NK:
             x = x * (D**-0.5)
     else:
-        at = row * NV + head - 2 * NK
         v = head - 2 * NK
-        tl.store(decay + at, tl.exp(tl.load(a + v) * softplus(tl.load(alpha + at) + tl.load(dt + v))))
-        tl.store(strength + at, sigmoid(tl.load(beta + at)))
+        raw = gates + row * 2 * NV + v
+        tl.store(decay + row * NV + v, tl.exp(tl.load(a + v) * softplus(tl.load(raw) + tl.load(dt + v))))
+        tl.store(strength + row * NV + v, sigmoid(tl.load(raw + NV)))
     tl.store(mixed + row * channels + channel, x)
 
 
 @triton.jit
-def _step(state, mixed, decay, strength, row, head, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr):
-    """The state ``[key, value]`` after a row."""
+def _step(state, mixed, decay, strength, row, head, value, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr):
+    """The state ``[keys, some values]`` after a row."""
     channels: tl.constexpr = (2 * NK + NV) * D
-    lane = tl.arange(0, D)
-    key = tl.load(mixed + row * channels + (NK + head % NK) * D + lane)
-    value = tl.load(mixed + row * channels + (2 * NK + head) * D + lane)
+    key = tl.load(mixed + row * channels + (NK + head % NK) * D + tl.arange(0, D))
+    new = tl.load(mixed + row * channels + (2 * NK + head) * D + value)
     state = state * tl.load(decay + row * NV + head)
-    delta = (value - tl.sum(state * key[:, None], 0)) * tl.load(strength + row * NV + head)
+    delta = (new - tl.sum(state * key[:, None], 0)) * tl.load(strength + row * NV + head)
     return state + key[:, None] * delta[None, :]
 
 
 @triton.jit
 def window(
-    mixed, decay, strength, z, states, places, spares, first, norm, eps, gated, q, s, sums,
-    layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
+    mixed, decay, strength, states, places, spares, first, out,
+    layer, LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Outputs of every row, normalised, gated and quantised for the output projection.
-
-    Grid: (NV, conversations of the window).
+    """Outputs of every row. Grid: (NV, conversations of the window, D / VALUES).
 
     Args:
         mixed, decay, strength: as `prepare` leaves them.
-        z: float32 [T, NV*D], gate.
         states: float32 [all places, LAYERS, NV, D, D], indexed [.., key, value].
         places: int32 [conversations], where the committed states are.
         spares: int32 [conversations], where the states after the window go.
         first: as for `prepare`.
-        norm: float32 [D].
-        eps: of the norm.
-        gated: float32 [T, NV*D], out.
-        q, s, sums: the same quantised, out.
+        out: float32 [T, NV*D], out.
         layer: among the recurrent ones.
     """
     head, conversation = tl.program_id(0), tl.program_id(1)
     channels: tl.constexpr = (2 * NK + NV) * D
     each: tl.constexpr = NV * D * D
     lane = tl.arange(0, D)
-    cell = head * D * D + lane[:, None] * D + lane[None, :]
+    value = tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    cell = head * D * D + lane[:, None] * D + value[None, :]
     here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
     there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
     state = tl.load(here + cell)
     for row in range(tl.load(first + conversation), tl.load(first + conversation + 1)):
-        state = _step(state, mixed, decay, strength, row, head, NK, NV, D)
+        state = _step(state, mixed, decay, strength, row, head, value, NK, NV, D)
         query = tl.load(mixed + row * channels + (head % NK) * D + lane)
-        out = tl.sum(state * query[:, None], 0)
-        at = row * NV * D + head * D
-        out = out / tl.sqrt_rn(tl.sum(out * out, 0) / D + eps) * tl.load(norm + lane)
-        out = out * sigmoid(tl.load(z + at + lane))
-        tl.store(gated + at + lane, out)
-        store_quantised(q, s, sums, row, out, head * D // 32, (head + 1) * D // 32, NV * D // 32, D // 32)
+        tl.store(out + row * NV * D + head * D + value, tl.sum(state * query[:, None], 0))
     tl.store(there + cell, state)
+
+
+@triton.jit
+def gate(out, z, norm, eps, gated, q, s, sums, NV: tl.constexpr, D: tl.constexpr):
+    """Normalise each head's output, gate it, and quantise it for the output projection. Grid: (T, NV).
+
+    Args:
+        out: float32 [T, NV*D].
+        z: float32 [T, NV*D], gate.
+        norm: float32 [D].
+        eps: of the norm.
+        gated: float32 [T, NV*D], out.
+        q, s, sums: the same quantised, out.
+    """
+    row, head = tl.program_id(0), tl.program_id(1)
+    lane = tl.arange(0, D)
+    at = row * NV * D + head * D + lane
+    x = tl.load(out + at)
+    x = x / tl.sqrt_rn(tl.sum(x * x, 0) / D + eps) * tl.load(norm + lane) * sigmoid(tl.load(z + at))
+    tl.store(gated + at, x)
+    store_quantised(q, s, sums, row, x, head * D // 32, (head + 1) * D // 32, NV * D // 32, D // 32)
 
 
 @triton.jit
 def replay(
     mixed, decay, strength, states, places, spares, first, accepted, total,
-    LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
+    LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Leave the states after the accepted rows where the window left those after all of them.
 
-    Grid: (NV, conversations, LAYERS). Does nothing where all rows were accepted.
+    Grid: (NV * D / VALUES, conversations, LAYERS). Does nothing where all rows were accepted.
 
     Args:
         mixed: float32 [LAYERS, total, channels]; decay, strength: float32 [LAYERS, total, NV]; as `prepare` leaves them.
@@ -134,7 +147,7 @@ def replay(
         accepted: int32 [conversations].
         total: rows of the window.
     """
-    head, conversation, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    head, conversation, layer = tl.program_id(0) // (D // VALUES), tl.program_id(1), tl.program_id(2)
     begin = tl.load(first + conversation)
     rows = tl.load(accepted + conversation)
     if rows < tl.load(first + conversation + 1) - begin:
@@ -142,13 +155,13 @@ def replay(
         mixed += layer * total * (2 * NK + NV) * D
         decay += layer * total * NV
         strength += layer * total * NV
-        lane = tl.arange(0, D)
-        cell = head * D * D + lane[:, None] * D + lane[None, :]
+        value = tl.program_id(0) % (D // VALUES) * VALUES + tl.arange(0, VALUES)
+        cell = head * D * D + tl.arange(0, D)[:, None] * D + value[None, :]
         here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
         there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
         state = tl.load(here + cell)
         for row in range(begin, begin + rows):
-            state = _step(state, mixed, decay, strength, row, head, NK, NV, D)
+            state = _step(state, mixed, decay, strength, row, head, value, NK, NV, D)
         tl.store(there + cell, state)
 
 

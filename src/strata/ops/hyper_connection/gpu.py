@@ -1,6 +1,7 @@
 """The residual streams on a GPU: write-back, norm and quantisation in one pass, then the gated mean.
 
-Around two matrix products (`down` with `inject`, and `up`) a read needs three launches of these. All are bound by
+Around two matrix products (`down` and `up`) a read needs three launches of these; the four rows of `inject` are
+multiplied where the normalised streams are at hand. All are bound by
 latency, not by bytes: a row's four streams are 40 KB.
 """
 
@@ -13,20 +14,31 @@ WARPS = 4
 
 
 @triton.jit
+def _strength(due, row, stream, S: tl.constexpr):
+    """2 sigmoid(inject / S) from the shares of the streams, added in order."""
+    total = tl.load(due + (row * S + stream) * S)
+    for other in tl.static_range(1, S):
+        total += tl.load(due + (row * S + stream) * S + other)
+    return 2.0 * sigmoid(total / S)
+
+
+@triton.jit
 def write_norm(
-    residual, out, inject, norm, eps, xn, q, s, sums,
-    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, WRITE: tl.constexpr,
+    residual, out, due, norm, eps, inject, shares, xn, q, s, sums,
+    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, WRITE: tl.constexpr, INJECT: tl.constexpr,
 ):  # fmt: skip
     """Add a block's output to a stream, and normalise the stream for the next read. Grid: (T, S).
 
     Args:
         residual: float32 [T, S*H], changed in place.
         out: float32 [T, H], the block's output; unused unless WRITE.
-        inject: float32 [T, S], raw: strengths are 2 sigmoid(inject / S).
+        due: float32 [T, S, S], the shares that the read before the block left; unused unless WRITE.
         norm: float32 [S*H].
         eps: of the norm.
+        inject: float32 [S, S*H]; unused unless INJECT.
+        shares: float32 [T, S, S], out: what each stream (last) adds to the raw write-back strength of each.
         xn: float32 [T, S*H], out.
-        q: int8 [T, S*H], out.
+        q: int8 [T, 2, S*H/32, 16], out.
         s, sums: float32 [T, S*H/32], out.
         BLOCK: power of two, at least H; a multiple of 32.
     """
@@ -36,11 +48,14 @@ def write_norm(
     at = row * S * H + stream * H
     x = tl.load(residual + at + h, mask=inside, other=0.0)
     if WRITE:
-        strength = 2.0 * sigmoid(tl.load(inject + row * S + stream) / S)
-        x += strength * tl.load(out + row * H + h, mask=inside, other=0.0)
+        x += _strength(due, row, stream, S) * tl.load(out + row * H + h, mask=inside, other=0.0)
         tl.store(residual + at + h, x, mask=inside)
     y = x * (1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / H + eps))
     y = y * tl.load(norm + stream * H + h, mask=inside, other=0.0)
+    if INJECT:
+        for target in tl.static_range(S):
+            weights = tl.load(inject + target * S * H + stream * H + h, mask=inside, other=0.0)
+            tl.store(shares + (row * S + target) * S + stream, tl.sum(y * weights, 0))
     tl.store(xn + at + h, y, mask=inside)
     store_quantised(q, s, sums, row, y, stream * H // 32, (stream + 1) * H // 32, S * H // 32, BLOCK // 32)
 
@@ -82,12 +97,12 @@ def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def write(residual, out, inject, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
+def write(residual, out, due, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
     """Add a block's output to a stream, as `write_norm` does, and nothing else. Grid: (T, S)."""
     row, stream = tl.program_id(0), tl.program_id(1)
     h = tl.arange(0, BLOCK)
     inside = h < H
     at = residual + row * S * H + stream * H + h
-    strength = 2.0 * sigmoid(tl.load(inject + row * S + stream) / S)
-    x = tl.load(at, mask=inside, other=0.0) + strength * tl.load(out + row * H + h, mask=inside, other=0.0)
+    new = tl.load(out + row * H + h, mask=inside, other=0.0)
+    x = tl.load(at, mask=inside, other=0.0) + _strength(due, row, stream, S) * new
     tl.store(at, x, mask=inside)

@@ -3,20 +3,23 @@
 import triton
 import triton.language as tl
 
+from strata.ops.device import sigmoid
+
 
 @triton.jit
-def route(logits, experts, weights, E: tl.constexpr, TOPK: tl.constexpr, BLOCK: tl.constexpr):
+def route(logits, experts, weights, shared, E: tl.constexpr, TOPK: tl.constexpr, BLOCK: tl.constexpr):
     """The TOPK most probable experts of each row and their share, falling; of equals the lower. Grid: (T,).
 
     Args:
-        logits: float32 [T, E].
+        logits: float32 [T, E + 1], the shared expert's own gate last.
         experts: int32 [T, TOPK], out.
         weights: float32 [T, TOPK], out; a row's sum to one.
+        shared: float32 [T], out: weight of the shared expert.
         BLOCK: power of two, at least E.
     """
     row = tl.program_id(0)
     e = tl.arange(0, BLOCK)
-    x = tl.load(logits + row * E + e, mask=e < E, other=float("-inf"))
+    x = tl.load(logits + row * (E + 1) + e, mask=e < E, other=float("-inf"))
     # Softmax over all and a new share among the chosen is softmax over the chosen: exp(x - top) in both.
     top = tl.max(x, 0)
     total = tl.full([], 0.0, tl.float32)
@@ -30,6 +33,7 @@ def route(logits, experts, weights, E: tl.constexpr, TOPK: tl.constexpr, BLOCK: 
         tl.store(weights + row * TOPK + j, share)
         total += share
         left = tl.where(e == place, 0, left)
+    tl.store(shared + row, sigmoid(tl.load(logits + row * (E + 1) + E)))
     tl.debug_barrier()  # the loads below see what was stored
     j = tl.arange(0, 16)
     at = weights + row * TOPK + j

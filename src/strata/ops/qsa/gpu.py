@@ -163,15 +163,15 @@ def choose(
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
-    A score is never negative, so its bits order like an integer: four counts of one byte each find the smallest
-    chosen score, and a running sum over the blocks writes the list.
+    A score is never negative, so its bits order like an integer. The row's scores stay in registers while the smallest
+    chosen one is found bit by bit, until exactly BUDGET scores reach what is found; a running sum writes the list.
 
     Args:
         scores: float32 [T, score_count].
         first, owner, lengths: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
         counts: int32 [T], out: how many of `chosen` count.
-        BLOCK: blocks looked at together.
+        BLOCK: power of two, at least the most blocks a row can have.
     """
     row = tl.program_id(0)
     conversation = tl.load(owner + row)
@@ -182,35 +182,25 @@ def choose(
         tl.store(out + b, b, mask=b < complete)
         tl.store(counts + row, complete)
     else:
-        scores += row * score_count
-        lane = tl.arange(0, BLOCK)
-        bins = tl.arange(0, 256)
-        threshold = tl.full([], 0, tl.int32)
-        left = tl.full([], BUDGET, tl.int32)
-        for shift in tl.static_range(24, -8, -8):
-            found = tl.zeros([256], tl.int32)
-            for begin in range(0, complete, BLOCK):
-                inside = begin + lane < complete
-                key = tl.load(scores + begin + lane, mask=inside, other=0.0).to(tl.int32, bitcast=True)
-                # Above the byte in question all bits must be those already known.
-                same = (key >> shift) >> 8 == (threshold >> shift) >> 8
-                found += tl.histogram((key >> shift) & 255, 256, mask=inside & same)
-            from_top = tl.sum(found, 0) - tl.cumsum(found, 0) + found
-            byte = tl.max(tl.where(from_top >= left, bins, 0), 0)
-            left -= tl.sum(tl.where(bins > byte, found, 0), 0)
-            threshold = threshold | (byte << shift)
-        written = tl.full([], 0, tl.int32)
-        for begin in range(0, complete, BLOCK):
-            inside = begin + lane < complete
-            key = tl.load(scores + begin + lane, mask=inside, other=0.0).to(tl.int32, bitcast=True)
-            equal = inside & (key == threshold)
-            rank = tl.cumsum(equal.to(tl.int32), 0)
-            take = (inside & (key > threshold)) | (equal & (rank <= left))
-            place = written + tl.cumsum(take.to(tl.int32), 0) - 1
-            tl.store(out + place, begin + lane, mask=take)
-            written += tl.sum(take.to(tl.int32), 0)
-            left -= tl.minimum(left, tl.sum(equal.to(tl.int32), 0))
-        tl.store(counts + row, written)
+        b = tl.arange(0, BLOCK)
+        score = tl.load(scores + row * score_count + b, mask=b < complete, other=0.0)
+        key = tl.where(b < complete, score.to(tl.int32, bitcast=True), -1)
+        reached = tl.full([], 0, tl.int32)
+        above = complete  # how many reach what is found so far
+        bit = tl.full([], 30, tl.int32)
+        while (bit >= 0) & (above != BUDGET):
+            trial = reached | (1 << bit)
+            count = tl.sum((key >= trial).to(tl.int32), 0)
+            enough = count >= BUDGET
+            reached = tl.where(enough, trial, reached)
+            above = tl.where(enough, count, above)
+            bit -= 1
+        equal = (key == reached).to(tl.int32)
+        left = BUDGET - tl.sum((key > reached).to(tl.int32), 0)  # how many of the equal ones there is room for
+        take = (key > reached) | ((equal != 0) & ((tl.cumsum(equal, 0) <= left) | (above == BUDGET)))
+        place = tl.cumsum(take.to(tl.int32), 0) - 1
+        tl.store(out + place, b, mask=take)
+        tl.store(counts + row, BUDGET)
 
 
 @triton.jit
@@ -285,31 +275,30 @@ def attend(
 @triton.jit
 def merge(
     part, peak, weight, qg, counts, first, owner, lengths, gated, q, s, sums,
-    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
+    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
-    """Merge a row's parts in order, gate, and quantise for the output projection. Grid: (T, NH).
+    """Merge a row's parts, gate, and quantise for the output projection. Grid: (T, NH).
 
     Args:
         part, peak, weight: as `attend` leaves them.
         qg: float32 [T, NH, 2, HD].
         counts, first, owner, lengths: as for `attend`.
         gated: float32 [T, NH*HD], out; q, s, sums: the same quantised, out.
+        ROOM: power of two, at least PARTS.
     """
     row, head = tl.program_id(0), tl.program_id(1)
     conversation = tl.load(owner + row)
     seen = tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1
     pieces = (tl.load(counts + row) * RATIO + seen % RATIO + CELLS - 1) // CELLS
     lane = tl.arange(0, HD)
+    part_ = tl.arange(0, ROOM)
+    there = part_ < pieces
     at = (row * NH + head) * PARTS
-    top = tl.full([], float("-inf"), tl.float32)
-    for piece in range(pieces):
-        top = tl.maximum(top, tl.load(peak + at + piece))
-    total = tl.zeros([HD], tl.float32)
-    below = tl.full([], 0.0, tl.float32)
-    for piece in range(pieces):
-        scale = tl.exp(tl.load(peak + at + piece) - top)
-        total += scale * tl.load(part + (at + piece) * HD + lane)
-        below += scale * tl.load(weight + at + piece)
+    peaks = tl.load(peak + at + part_, mask=there, other=float("-inf"))
+    scale = tl.exp(peaks - tl.max(peaks, 0))
+    below = tl.sum(scale * tl.load(weight + at + part_, mask=there, other=0.0), 0)
+    sums_ = tl.load(part + (at + part_)[:, None] * HD + lane[None, :], mask=there[:, None], other=0.0)
+    total = tl.sum(scale[:, None] * sums_, 0)
     out = total / below * sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
     tl.store(gated + (row * NH + head) * HD + lane, out)
     store_quantised(q, s, sums, row, out, head * HD // 32, (head + 1) * HD // 32, NH * HD // 32, HD // 32)
