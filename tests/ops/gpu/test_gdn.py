@@ -66,7 +66,8 @@ class Case:
             self.mixed, self.decay, self.strength, self.states, self.places, self.spares, self.first, out, layer,
             LAYERS=LAYERS, VALUES=VALUES, **HEADS,
         )  # fmt: skip
-        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, self.gated, self.q, self.s, self.sums, NV=NV, D=D)
+        outputs = (self.gated, self.q, self.s, self.sums)
+        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, *outputs, NV=NV, D=D)
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gated outputs [rows, NV*D] and the state after them."""
@@ -157,8 +158,16 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     count = torch.tensor([accepted], dtype=torch.int32)
     rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
     kernels.replay[(NV * D // VALUES, 1, LAYERS)](
-        *rows, case.states, case.places, case.spares, case.first, count, 3, LAYERS=LAYERS,
-        VALUES=VALUES, **HEADS,
+        *rows,
+        case.states,
+        case.places,
+        case.spares,
+        case.first,
+        count,
+        3,
+        LAYERS=LAYERS,
+        VALUES=VALUES,
+        **HEADS,
     )
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](

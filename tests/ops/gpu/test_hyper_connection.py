@@ -71,13 +71,41 @@ def test_rows_do_not_depend_on_company(kernels):
     q, s, sums = poisoned(8, S * H)
     unused = torch.empty(8, H)
     kernels.write_norm[(8, S)](
-        residual, unused, unused, norm, EPS, unused, unused, together, q, s, sums,
-        H=H, S=S, BLOCK=BLOCK, WRITE=False, INJECT=False,
+        residual,
+        unused,
+        unused,
+        norm,
+        EPS,
+        unused,
+        unused,
+        together,
+        q,
+        s,
+        sums,
+        H=H,
+        S=S,
+        BLOCK=BLOCK,
+        WRITE=False,
+        INJECT=False,
     )
     for row in range(8):
         piece = slice(row, row + 1)
         kernels.write_norm[(1, S)](
-            residual[piece], unused, unused, norm, EPS, unused, unused, alone[piece], q, s, sums,
-            H=H, S=S, BLOCK=BLOCK, WRITE=False, INJECT=False,
+            residual[piece],
+            unused,
+            unused,
+            norm,
+            EPS,
+            unused,
+            unused,
+            alone[piece],
+            q,
+            s,
+            sums,
+            H=H,
+            S=S,
+            BLOCK=BLOCK,
+            WRITE=False,
+            INJECT=False,
         )
     assert torch.equal(together, alone)

@@ -1,8 +1,8 @@
 """The delta rule of a window on a GPU, and its commit.
 
 A program holds a share of one value head's state in registers, all 128 keys of some values, reads it once, runs the
-window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are 226 MB (36 layers, read
-and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
+window's rows through it one after another, and writes it once. Of a token's 4.8 GB the states are 226 MB (36 layers,
+read and written once): 54 us at the 4.2 TB/s of an H200, so 1.5 us a layer.
 
 A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all
 rows then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
@@ -142,7 +142,7 @@ def replay(
     Grid: (NV * D / VALUES, conversations, LAYERS). Does nothing where all rows were accepted.
 
     Args:
-        mixed: float32 [LAYERS, total, channels]; decay, strength: float32 [LAYERS, total, NV]; as `prepare` leaves them.
+        mixed: float32 [LAYERS, total, channels], as `prepare` leaves it; decay, strength: [LAYERS, total, NV].
         states, places, spares, first: as for `window`.
         accepted: int32 [conversations].
         total: rows of the window.

@@ -1,21 +1,23 @@
 """`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
-from strata.model.ops import NgramGated, Pass, Route, Segment
+from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import Slots
+from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
-from strata.ops.gpu.upload import DeviceMoe, DeviceTable
+from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
@@ -35,6 +37,14 @@ PASS_MOST = 4096
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
 
+class GpuRoute(NamedTuple):
+    """`strata.model.ops.Route`, and the weight of the shared expert, float32 [T]."""
+
+    experts: Tensor
+    weights: Tensor
+    shared: Tensor
+
+
 class GpuOps:
     """The operations, and the memory of the conversations they work on.
 
@@ -50,6 +60,8 @@ class GpuOps:
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, ...]] = set()
+        self._branches: list[torch.cuda.Stream] = []
+        self._plans: dict[int, Plan] = {}
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
         self._turns = torch.stack(cos_sin(positions, config.rope)).to(device)
@@ -113,9 +125,11 @@ class GpuOps:
         accepted = self._upto[n : n + 1]
         first, layers = batch.first[i : i + 2], batch.u.shape[0]
         if 0 < n < len(done.ids):
-            gdn.replay[(g.nv, 1, layers)](
+            values = min(gdn.VALUES, g.d)
+            gdn.replay[(g.nv * g.d // values, 1, layers)](
                 batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, num_warps=gdn.WARPS,
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
+                num_warps=gdn.WARPS, enable_fp_fusion=False,
             )  # fmt: skip
         if n:
             gdn.shift[(-(-g.channels // 1024), 1, layers)](
@@ -158,46 +172,52 @@ class GpuOps:
         count, block = len(streams.x), _power(c.H)
         xn = Rows.empty(count, c.S * c.H, self._device)
         due = streams.out is not None
-        spare = streams.x
+        unused = streams.x
+        shares = None if w.inject is None else torch.empty((count, c.S, c.S), dtype=torch.float32, device=self._device)
         hc.write_norm[(count, c.S)](
-            streams.x, streams.out if due else spare, streams.inject if due else spare, w.norm, c.eps, *xn.targets,
-            H=c.H, S=c.S, BLOCK=block, WRITE=due, **FLAT,
+            streams.x, streams.out if due else unused, streams.due if due else unused, w.norm, c.eps,
+            unused if w.inject is None else w.inject, unused if shares is None else shares, *xn.targets,
+            H=c.H, S=c.S, BLOCK=block, WRITE=due, INJECT=shares is not None, **FLAT,
         )  # fmt: skip
-        streams.out = streams.inject = None
+        streams.out = streams.due = None
         low = Rows.empty(count, c.r, self._device)
         hc.low[(count,)](linear(xn, w.down), *low.targets, R=c.r, S=c.S, BLOCK=_power(c.r), **FLAT)
-        inject = None if w.inject is None else linear(xn, w.inject)
         m = Rows.empty(count, c.H, self._device)
         part = min(256, block)
         hc.mix[(count, -(-c.H // part))](linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part, **FLAT)
-        return m, inject
+        return m, shares
 
     def hc_write(self, residual: Streams, out: Tensor, inject: Tensor | None) -> Streams:
         """See `Ops.hc_write`; the next read does it."""
         assert inject is not None, "only a final mixer lacks inject"
-        residual.out, residual.inject = out, inject
+        residual.out, residual.due = out, inject
         return residual
 
-    def gdn_project(self, m: Rows, w: weights.Gdn) -> tuple[Tensor, ...]:
-        """The four projections, raw: u, alpha, beta, z."""
-        return linear(m, w.qkv), linear(m, w.alpha), linear(m, w.beta), linear(m, w.z)
+    def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
+        """The projections, raw: u, gates, z."""
+        u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
+        return u, gates, z
 
     def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
         """See `Ops.gdn_mix`."""
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        heads, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0]
-        u, alpha, beta, z = x
+        heads, layers, values = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0], min(gdn.VALUES, g.d)
+        u, gates, z = x
         batch.u[layer] = u
         mixed, decay, strength = batch.mixed[layer], batch.decay[layer], batch.strength[layer]
         gdn.prepare[(batch.rows, 2 * g.nk + g.nv)](
-            u, alpha, beta, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay,
-            strength, layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
+            u, gates, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay, strength,
+            layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
+        )  # fmt: skip
+        raw = torch.empty_like(z)
+        gdn.window[(g.nv, batch.conversations, g.d // values)](
+            mixed, decay, strength, pool.states, batch.places, batch.spares, batch.first, raw, layer,
+            LAYERS=layers, VALUES=values, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.window[(g.nv, batch.conversations)](
-            mixed, decay, strength, z, pool.states, batch.places, batch.spares, batch.first, w.norm, self._c.eps,
-            *out.targets, layer, LAYERS=layers, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
-        )  # fmt: skip
+        gdn.gate[(batch.rows, g.nv)](
+            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d, num_warps=1, enable_fp_fusion=False
+        )
         return out
 
     def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
@@ -206,7 +226,7 @@ class GpuOps:
 
     def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
-        return linear(m, w.q), linear(m, w.k), linear(m, w.v), linear(m, w.iq), linear(m, w.ik)
+        return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
     def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
         """See `Ops.qsa_attend`."""
@@ -216,6 +236,7 @@ class GpuOps:
         count, device = batch.rows, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
         where = (batch.slots, batch.first, batch.owner, batch.lengths, pool.table, pool.most_pages)
+        assert batch.turns is not None
         half = batch.turns.shape[-1]
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -234,10 +255,10 @@ class GpuOps:
         qsa.score[(count, -(-self._most_blocks // SCORED))](
             index, blocks, *where, scores, self._most_blocks, IH=q.ih, ID=q.id, BLOCK=SCORED, **common, num_warps=4
         )
-        several = min(8192, _power(self._most_blocks))
+        several = _power(self._most_blocks)
         qsa.choose[(count,)](
             scores, self._most_blocks, batch.first, batch.owner, batch.lengths, chosen, counts,
-            BLOCK=several, **common, num_warps=16 if several > 2048 else 4,
+            BLOCK=several, **common, num_warps=min(32, max(4, several // 512)),
         )  # fmt: skip
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
@@ -249,7 +270,8 @@ class GpuOps:
         out = Rows.empty(count, q.nh * q.hd, device)
         qsa.merge[(count, q.nh)](
             part, peak, weight, qg, counts, batch.first, batch.owner, batch.lengths, *out.targets,
-            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, num_warps=1, enable_fp_fusion=False,
+            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, ROOM=_power(parts),
+            num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
@@ -257,32 +279,65 @@ class GpuOps:
         """See `Ops.qsa_output`."""
         return linear(o, w.o)
 
-    def route(self, m: Rows, w: weights.Moe) -> Route:
-        """See `Ops.route`."""
-        logits = linear(m, w.router)
+    def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
+        """See `Ops.route`; the shared expert's weight is one more column."""
+        logits = linear(m, w.choosing)
         count, topk = len(m.x), self._c.moe.topk
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
         shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
+        shared = torch.empty((count,), dtype=torch.float32, device=self._device)
         moe.route[(count,)](
-            logits, chosen, shares, E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1
+            logits, chosen, shares, shared, E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1
         )
-        return Route(chosen, shares)
+        return GpuRoute(chosen, shares, shared)
 
-    def experts(self, m: Rows, route: Route, w: DeviceMoe) -> Tensor:
+    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor:
         """See `Ops.experts`. Eight rows at a time: the plan holds no more."""
-        gate = linear(m, w.shared_weight)
         out = torch.empty_like(m.x)
         a = m.quantised
         assert a is not None
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
-            self._experts(Activations(a.q[part], a.s[part], a.z[part]), route, gate, w, part, out)
+            x = Activations(a.q[part], a.s[part], a.z[part])
+            y, shared = self._beside(
+                partial(self._routed, w.slots, x, route.experts[part].contiguous()),
+                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
+            )
+            experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
 
-    def _experts(self, x: Activations, route: Route, gate: Tensor, w: DeviceMoe, part: slice, out: Tensor) -> None:
-        y = _rows_of(w.slots, x, route.experts[part].contiguous())
-        shared = _rows_of(w.shared, x, torch.zeros((x.rows, 1), dtype=torch.int32, device=self._device))
-        experts.combine(y, route.weights[part].contiguous(), shared, gate[part].reshape(-1).sigmoid(), out[part])
+    def _routed(self, slots: Slots, x: Activations, chosen: Tensor) -> Tensor:
+        return _rows_of(slots, x, experts.plan(chosen, slots))
+
+    def _only(self, shared: Slots, rows: int) -> Plan:
+        """The plan of so many rows that all visit the one expert there is; made once."""
+        plan = self._plans.get(rows)
+        if plan is None:
+            plan = self._plans[rows] = experts.plan(
+                torch.zeros((rows, 1), dtype=torch.int32, device=self._device), shared
+            )
+        return plan
+
+    def _beside(self, *bodies: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        """Run bodies that do not depend on one another; inside a captured graph on branches of their own.
+
+        What they read must outlive the call, which arguments of the caller do.
+        """
+        if not self._graphs or not torch.cuda.is_current_stream_capturing():
+            return tuple(body() for body in bodies)
+        main = torch.cuda.current_stream()
+        results: list[Tensor] = [torch.empty(0)] * len(bodies)
+        for i, body in enumerate(bodies[1:], 1):
+            while len(self._branches) < i:
+                self._branches.append(torch.cuda.Stream())
+            branch = self._branches[i - 1]
+            branch.wait_stream(main)
+            with torch.cuda.stream(branch):
+                results[i] = body()
+        results[0] = bodies[0]()
+        for branch in self._branches[: len(bodies) - 1]:
+            main.wait_stream(branch)
+        return tuple(results)
 
     def ngram_numbers(self, batch: GpuBatch) -> tuple[GpuBatch, Tensor]:
         """See `Ops.ngram_numbers`."""
@@ -330,16 +385,15 @@ class GpuOps:
         if residual.out is not None:
             c = self._c
             hc.write[(len(residual.x), c.S)](
-                residual.x, residual.out, residual.inject, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT
+                residual.x, residual.out, residual.due, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT
             )
-            residual.out = residual.inject = None
+            residual.out = residual.due = None
         return residual.x
 
 
-def _rows_of(slots: Slots, x: Activations, ids: Tensor) -> Tensor:
+def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
     """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    grouped = experts.plan(ids, slots)
-    return experts.down(slots, quantise(experts.gate_up(slots, x, grouped)), grouped)
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:

@@ -1,6 +1,7 @@
 """What passes from one GPU operation to the next: rows for a matrix, and residual streams with a write still to do."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,15 +43,15 @@ class Streams:
     Attributes:
         x: float32 [T, S*H].
         out: float32 [T, H], a block's output; None if nothing is due.
-        inject: float32 [T, S], raw strengths.
+        due: float32 [T, S, S], each stream's share of the raw strengths; see `hyper_connection.gpu.write_norm`.
     """
 
     x: Tensor
     out: Tensor | None = None
-    inject: Tensor | None = None
+    due: Tensor | None = None
 
 
-def linear(rows: Rows, w: Tensor | PlaneMatrix, out: Tensor | None = None) -> Tensor:
+def linear(rows: Rows, w: Any, out: Tensor | None = None) -> Tensor:
     """``rows @ w.T``: float32 [T, N]. More than eight rows go in groups of eight, which changes no byte."""
     count = len(rows.x)
     if isinstance(w, PlaneMatrix):

@@ -58,14 +58,27 @@ class DeviceTable:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceGdn(weights.Gdn):
+    """A recurrent layer's weights, small matrices joined.
+
+    Attributes:
+        gates: float32 [2 nv, H], alpha above beta.
+    """
+
+    gates: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMoe(weights.Moe):
     """Experts in slots beside the router.
 
     Attributes:
+        choosing: float32 [E + 1, H], the router above the shared expert's own gate.
         slots: routed experts.
         shared: the shared one in a slot of its own.
     """
 
+    choosing: Tensor
     slots: Slots
     shared: Slots
 
@@ -83,16 +96,32 @@ class Upload:
             w,
             embed=self._table(w.embed),
             layers=tuple(self._layer(layer) for layer in w.layers),
-            mixer=self._parts(w.mixer),
+            mixer=self._hc(w.mixer),
             head=self._matrix(w.head),
             mtp=None,
         )
 
     def _layer(self, layer: weights.Layer) -> weights.Layer:
         ple = None if layer.ple is None else replace(self._parts(layer.ple), table=self._table(layer.ple.table))
-        return weights.Layer(
-            self._parts(layer.attn_hc), self._parts(layer.mixer), self._parts(layer.mlp_hc), self._moe(layer.moe), ple
-        )
+        mixer = self._gdn(layer.mixer) if isinstance(layer.mixer, weights.Gdn) else self._parts(layer.mixer)
+        return weights.Layer(self._hc(layer.attn_hc), mixer, self._hc(layer.mlp_hc), self._moe(layer.moe), ple)
+
+    def _hc(self, w: weights.HyperConnection) -> weights.HyperConnection:
+        inject = None if w.inject is None else self._floats(w.inject)
+        return replace(self._parts(replace(w, inject=None)), inject=inject)
+
+    def _gdn(self, w: weights.Gdn) -> DeviceGdn:
+        gates = torch.cat((self._floats(w.alpha), self._floats(w.beta)))
+        empty = torch.empty(0)
+        moved = self._parts(replace(w, alpha=empty, beta=empty))
+        return DeviceGdn(**{one.name: getattr(moved, one.name) for one in fields(moved)}, gates=gates)
+
+    def _floats(self, w: weights.Matrix) -> Tensor:
+        """A small matrix in float32."""
+        if isinstance(w, Quantised):
+            values = dequantise(w.type, w.raw)
+            return torch.from_numpy(values if w.scale is None else values * w.scale).to(self._device)
+        return w.to(self._device)
 
     def _parts(self, group: T) -> T:
         """The same group with its tensors and matrices on the device."""
@@ -130,9 +159,9 @@ class Upload:
             moe.shared_gate, moe.shared_up, moe.shared_down))]  # fmt: skip
         empty = torch.empty(0)
         return DeviceMoe(
-            router=self._matrix(moe.router),
-            shared_weight=self._matrix(_as_matrix(moe.shared_weight)),
-            gate=empty, up=empty, down=empty, shared_gate=empty, shared_up=empty, shared_down=empty,
+            router=empty, shared_weight=empty, gate=empty, up=empty, down=empty,
+            shared_gate=empty, shared_up=empty, shared_down=empty,
+            choosing=torch.cat((self._floats(moe.router), moe.shared_weight[None].to(self._device))),
             slots=self._slots(gate, up, down),
             shared=self._slots(*one),
         )  # fmt: skip
@@ -174,8 +203,3 @@ class Upload:
             found = DeviceTable(table.shape, None, name, numbers)
         self._tables[id(table)] = found
         return found
-
-
-def _as_matrix(vector: Tensor) -> Tensor:
-    """A vector as a matrix of one row."""
-    return vector[None]

@@ -275,7 +275,8 @@ def attend(
 @triton.jit
 def merge(
     part, peak, weight, qg, counts, first, owner, lengths, gated, q, s, sums,
-    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr, ROOM: tl.constexpr,
+    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
+    ROOM: tl.constexpr,
 ):  # fmt: skip
     """Merge a row's parts, gate, and quantise for the output projection. Grid: (T, NH).
 
