@@ -9,8 +9,8 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 SMALL = {
     "activations.py": ["--tokens", "100"],
-    "conversations.py": ["--rounds", "1", "--lengths", "64"],
     "choosing.py": ["--repeats", "2", "--vocabulary", "40000"],
+    "conversations.py": ["--rounds", "1", "--lengths", "64", "128"],
     "delta_rule.py": ["--rounds", "1", "--rows", "1", "64"],
     "drafts.py": ["--rounds", "1", "--tokens", "4"],
     "experts_gemv.py": ["--megabytes", "1", "--repeats", "1", "--types", "Q8_0", "F32", "--keep", "no"],

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from strata.errors import StrataError
+from strata.formats import BlockType
 
 if TYPE_CHECKING:
     from strata.model import Network
@@ -66,6 +67,8 @@ def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
     if isinstance(value, torch.Tensor):
         plain = value.detach().cpu().contiguous()
         yield (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    elif isinstance(value, BlockType):
+        yield np.frombuffer(value.name.encode(), np.uint8)
     elif isinstance(value, np.ndarray):
         yield np.ascontiguousarray(value)
     elif hasattr(value, "rows") and hasattr(value, "shape"):
