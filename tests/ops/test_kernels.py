@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from strata.ops.kernels import ARCHS, KERNELS
+from strata.ops.kernels import ARCHS, KERNELS, core
 
 COMPILE = """
 import re, triton
@@ -29,6 +29,23 @@ def test_names_are_unique_and_arguments_known():
         for kernel in KERNELS[arch]:
             assert set(kernel.signature) | set(kernel.constants) == set(kernel.arguments()), kernel.name
             assert set(kernel.aligned) <= set(kernel.signature), kernel.name
+
+
+def test_the_core_has_every_kind():
+    for arch in ARCHS:
+        names = {kernel.name for kernel in core(arch)}
+        assert len(names) < len(KERNELS[arch]) / 8
+        for part in (
+            "matvec.IQ3_XXS.T4",
+            "matvec.Q8_0.T1.2560x640",
+            "gate_up",
+            "down",
+            "quantise",
+            "plan",
+            "combine",
+            "floats",
+        ):
+            assert any(part in name for name in names), part
 
 
 def test_entries_compile_without_forbidden_instructions(tmp_path):

@@ -166,3 +166,14 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
+
+_CORE_TYPES = ("Q8_0", "Q4_K", "Q6_K", "IQ4_NL", "IQ3_XXS", "IQ2_S")
+_CORE_SHAPES = ("8192x2560", "2560x640")
+
+
+def core(arch: int) -> tuple[Kernel, ...]:
+    """A tenth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
+    wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
+    wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T4", "experts.down.IQ4_NL.T1"}
+    wanted |= {"experts.down.IQ4_NL.T4", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
+    return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

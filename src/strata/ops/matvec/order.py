@@ -5,8 +5,7 @@ of every lane. With L = 4 four accumulators take turns: lanes 0-3, 4-7, 8-11, 12
 such as the 20 of an expert's down matrix, where steps of 16 would leave three threads in eight idle. With L = 32 a
 step is two blocks of every lane, added one after the other: twice as many warps for a matrix of few rows.
 
-A program computes several tiles at once, of rows further down (`RR`) and of further matrices (`SECOND`), for `T` rows
-of
+A program computes several tiles at once, of rows further down (`RR`) and of a second matrix (`SECOND`), for `T` rows of
 activations: weights are decoded once for all of these, activations loaded once for all tiles.
 """
 
