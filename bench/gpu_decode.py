@@ -79,7 +79,7 @@ def main() -> None:
             submitted = time.perf_counter()
             torch.cuda.synchronize()
             trunk = time.perf_counter()
-            logits = net.logits(done.residual)
+            logits = net.predictions([done])
             token = int(logits[-1].argmax())
             net.commit(state, done, 1)
             torch.cuda.synchronize()
@@ -89,7 +89,7 @@ def main() -> None:
         medians = {n: round(1e3 * statistics.median(t[i] for t in steady), 3) for i, n in enumerate(names)}
         print(f"depth {depth} rows {rows}:", medians, token, flush=True)
         figures[f"depth_{depth}_rows_{rows}"] = medians
-        profiled(ops._recorded[(rows,)][0], figures, f"depth_{depth}_rows_{rows}", 24 if rows in (1, 4) else 0)
+        profiled(ops.recorded[(rows,)][0], figures, f"depth_{depth}_rows_{rows}", 24 if rows in (1, 4) else 0)
         del state, done
     if given.json:
         Path(given.json).write_text(json.dumps(figures, indent=1))

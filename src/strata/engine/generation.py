@@ -128,7 +128,7 @@ class Generation:
         done = time.perf_counter_ns()
         events: list[Event] = []
         if not self.reading:
-            verdict = self.verify(self.network.logits(row).numpy(), Guesses())
+            verdict = self.verify(self.network.logits(row).cpu().numpy(), Guesses())
             events = [*(self.take(verdict) if verdict else ()), *self.ended]
         if trace is not None:
             chosen = time.perf_counter_ns()

@@ -46,8 +46,6 @@ def step(network: "Network", generations: Sequence[Generation], *, trace: Trace 
 
 def _run(network: "Network", generations: Sequence[Generation], trace: Trace | None) -> dict[int, list[Token]]:
     """Tokens by the id of their generation; those that end say so themselves."""
-    import torch
-
     clock = time.perf_counter_ns
     began = clock()
     for generation in generations:
@@ -62,7 +60,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     guessed = clock()
     rows = 1 + len(guesses.ids)
     passes = network.window([(g.state, [g.newest, *guesses.ids]) for g in going])
-    logits = network.logits(torch.cat([done.residual for done in passes])).numpy()
+    logits = network.predictions(passes)
     ran = clock()
     verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
     verified = clock()

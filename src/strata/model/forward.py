@@ -27,7 +27,8 @@ def segments(batch: Sequence[tuple[State, Sequence[int], Tensor]]) -> list[Segme
 def run(ops: Ops, w: weights.Weights, laid: Sequence[Segment], *, window: bool) -> list[Pass]:
     """Compute rows behind their states; the rows of attention caches are written but not committed."""
     batch = ops.begin(laid, window=window)
-    return ops.passes(batch, ops.replay(batch, lambda: trunk(ops, w, batch)))
+    residual = ops.replay(batch, lambda: trunk(ops, w, batch), lambda x: head(ops, w.mixer, w.head, x))
+    return ops.passes(batch, residual)
 
 
 def trunk(ops: Ops, w: weights.Weights, batch: Batch) -> Streams:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.errors import RequestError
@@ -99,6 +101,13 @@ class Network:
     def logits(self, residual: Tensor) -> Tensor:
         """Predictions float32 [T, V] of residual rows [T, S*H]."""
         return forward.head(self.ops, self.weights.mixer, self.weights.head, residual)
+
+    def predictions(self, passes: Sequence[Pass]) -> NDArray[np.float32]:
+        """Predictions float32 [T, V] of all rows of a window."""
+        ready = [done.logits for done in passes if done.logits is not None]
+        if len(ready) == len(passes):
+            return torch.cat(ready).cpu().numpy()
+        return self.logits(torch.cat([done.residual for done in passes])).cpu().numpy()
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""

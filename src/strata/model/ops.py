@@ -113,6 +113,11 @@ class Pass(Protocol):
         """[T, S*H], before the final mixer: what the head and the draft head take."""
         ...
 
+    @property
+    def logits(self) -> Tensor | None:
+        """[T, V], where they came along with the pass."""
+        ...
+
 
 Batch: TypeAlias = Any
 """The rows of a pass as a device prepared them: `Ops.begin` makes it."""
@@ -142,8 +147,12 @@ class Ops(Protocol):
         """
         ...
 
-    def replay(self, batch: Batch, body: Callable[[], Streams]) -> Streams:
-        """Run `body`; a device may record it and repeat the record for later batches of the same shape."""
+    def replay(self, batch: Batch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
+        """Run `body`, which computes the streams of the batch.
+
+        A device may record it, and repeat the record for later batches of the same shape. It may then record the
+        predictions of a window along with it, which `head` computes of the streams; `Pass.logits` has them.
+        """
         ...
 
     def passes(self, batch: Batch, residual: Streams) -> list[Pass]:

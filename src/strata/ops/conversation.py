@@ -53,6 +53,7 @@ class CpuPass:
     positions: Tensor
     residual: Tensor
     record: Record
+    logits: None = None
 
 
 def begin(segments: Sequence[Segment], angles: Callable[[Tensor], Angles]) -> CpuBatch:

@@ -46,7 +46,7 @@ class CpuOps:
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)
 
-    def replay(self, batch: CpuBatch, body: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002  # nothing to record
+    def replay(self, batch: CpuBatch, body: Callable[[], Tensor], head: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: ARG002  # nothing to record
         """See `Ops.replay`."""
         return body()
 

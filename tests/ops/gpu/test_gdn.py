@@ -58,8 +58,8 @@ class Case:
 
     def run(self, kernels, layer: int) -> None:
         kernels.prepare[(sum(self.rows), 2 * NK + NV)](
-            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.owner, self.taps, self.a, self.dt,
-            self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
+            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.owner, self.taps,
+            self.a, self.dt, self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
         )  # fmt: skip
         out = torch.full_like(self.z, torch.nan)
         kernels.window[(NV, len(self.rows), D // VALUES)](

@@ -23,7 +23,7 @@ def both(tmp_path_factory):
     from strata.ops.gpu.pool import Pool
     from strata.ops.gpu.upload import Upload
 
-    directory = open_model(write_quantised(tmp_path_factory.mktemp("tiny") / "m.gguf", name="base"))
+    directory = open_model(write_quantised(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
     config = replace(load_config(directory.metadata), mtp=False)
     weights = load_weights(directory, config)
     pool = Pool(config, DEVICE, slots=4, cells=1024, kv=torch.float32)
@@ -33,15 +33,22 @@ def both(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_a_prompt_and_windows(both):
     cpu, gpu = both
-    ids = torch.randint(1, 90, (9,), generator=torch.Generator().manual_seed(5)).tolist()
+    ids = torch.randint(1, 90, (5,), generator=torch.Generator().manual_seed(5)).tolist()
     ours, theirs = gpu.new_state(), cpu.new_state()
     for net, state in ((cpu, theirs), (gpu, ours)):
-        net.read(state, ids[:5])
-    a = cpu.window([(theirs, ids[5:])])[0]
-    b = gpu.window([(ours, ids[5:])])[0]
-    expected, got = cpu.logits(a.residual), gpu.logits(b.residual).cpu()
+        net.read(state, ids[:3])
+    a = cpu.window([(theirs, ids[3:])])[0]
+    b = gpu.window([(ours, ids[3:])])[0]
+    expected = torch.from_numpy(cpu.predictions([a]))
+    got = torch.from_numpy(gpu.predictions([b]))
     assert torch.isfinite(got).all()
+    # Activations of 8 bits: where the devices round differently, a code may be the next one. On this model's nearly
+    # flat predictions that costs about 1e-4.
     kl = (expected.log_softmax(-1).exp() * (expected.log_softmax(-1) - got.log_softmax(-1))).sum(-1)
-    assert kl.max() < 1e-4
+    assert kl.max() < 1e-3
+    for net, state, done in ((cpu, theirs, a), (gpu, ours, b)):
+        net.commit(state, done, 1)
+    assert ours.length == theirs.length == 4

@@ -15,9 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the check; 1 if anything differs from what is recorded."""
     parser = argparse.ArgumentParser(prog="python -m strata.lab.codegen", description=__doc__)
     parser.add_argument("--update", action="store_true", help="record what is found")
+    parser.add_argument("--whole", action="store_true", help="every type, number of rows and shape; takes an hour")
     parser.add_argument("--table", action="store_true", help="print instructions per weight, registers and spills")
     chosen = parser.parse_args(arguments)
-    kernels = all_kernels()
+    kernels = all_kernels(whole=chosen.whole)
     measured, findings = measure(kernels)
     if chosen.table:
         print_table(kernels, measured)

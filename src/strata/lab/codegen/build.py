@@ -42,7 +42,10 @@ def build(kernel: Kernel, architecture: int) -> Built:
     names = list(kernel.function.arg_names)
     signature = {name: kernel.signature.get(name, "constexpr") for name in names}
     aligned = [["tt.divisibility", ALIGNED]]
-    attributes = {(i,): aligned for i, name in enumerate(names) if signature[name].startswith("*")}
+    chosen = kernel.aligned
+    if chosen is None:
+        chosen = tuple(name for name in names if signature[name].startswith("*"))
+    attributes = {(names.index(name),): aligned for name in chosen}
     source = ASTSource(kernel.function, signature, dict(kernel.constants), attributes)
     options = {"num_warps": kernel.warps, "num_stages": kernel.stages, "enable_fp_fusion": False}
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, LANES), options=options)

@@ -17,6 +17,7 @@ class Kernel:
         function: the ``@triton.jit`` function.
         signature: Triton types of the run-time arguments by name, in the function's order; ``*i32``, ``i32``, ``fp32``.
         constants: values of the ``tl.constexpr`` arguments.
+        aligned: arguments that are multiples of 16, such as pointers; None for all pointers.
         warps: of a program.
         stages: of software pipelining.
         work: a family of instructions of which every weight needs an equal share, such as "IDP" (integer dot product),
@@ -30,6 +31,7 @@ class Kernel:
     function: Any
     signature: Mapping[str, str]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    aligned: tuple[str, ...] | None = None
     warps: int = 1
     stages: int = 1
     work: str = ""

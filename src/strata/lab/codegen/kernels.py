@@ -1,8 +1,35 @@
 """Every kernel that is checked."""
 
-from strata.lab.codegen.kernel import Kernel
+from strata.lab.codegen.kernel import ARCHITECTURES, Kernel
+from strata.ops import kernels
+from strata.ops.kernels.entry import Kernel as Entry
+
+PER_DOT = 4
+"""Weights of an integer dot product."""
 
 
-def all_kernels() -> list[Kernel]:
-    """All of them, from their operations' folders."""
-    return []
+def all_kernels(*, whole: bool = False) -> list[Kernel]:
+    """What each architecture's launches compile.
+
+    Args:
+        whole: every block type, number of rows and shape; else a tenth that meets every decoder, tile and body.
+    """
+    chosen = kernels.KERNELS.__getitem__ if whole else kernels.core
+    return [_as_checked(entry, architecture) for architecture in ARCHITECTURES for entry in chosen(architecture)]
+
+
+def _as_checked(entry: Entry, architecture: int) -> Kernel:
+    rows = int(entry.constants.get("T", 0)) if entry.normative else 0
+    return Kernel(
+        entry.name,
+        entry.function,
+        entry.signature,
+        entry.constants,
+        aligned=entry.aligned,
+        warps=entry.warps,
+        stages=entry.options.get("num_stages", 1),
+        work="IDP" if rows else "",
+        weights=PER_DOT / rows if rows else 0.0,
+        normative=entry.normative,
+        architectures=(architecture,),
+    )

@@ -19,6 +19,7 @@ class GpuPass:
     residual: Tensor
     batch: "GpuBatch"
     index: int
+    logits: Tensor | None
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class GpuBatch:
         decay, strength: float32 [recurrent layers, T, nv].
         turns: float32 [4, T, half]: cosines and sines of positions, and of starts; set by the pass.
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
+        logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
     """
@@ -56,6 +58,7 @@ class GpuBatch:
     strength: Tensor
     turns: Tensor | None = None
     normed: Tensor | None = None
+    logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
     spare_places: list[int] = field(default_factory=list)
 
@@ -70,7 +73,24 @@ class GpuBatch:
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
-        return cls(counts, numbers, *numbers.split(sizes), room(g.channels), room(g.channels), room(g.nv), room(g.nv))
+        ids, owner, positions, starts, slots, lengths, places, spares, first = numbers.split(sizes)
+        return cls(
+            counts=counts,
+            numbers=numbers,
+            ids=ids,
+            owner=owner,
+            positions=positions,
+            starts=starts,
+            slots=slots,
+            lengths=lengths,
+            places=places,
+            spares=spares,
+            first=first,
+            u=room(g.channels),
+            mixed=room(g.channels),
+            decay=room(g.nv),
+            strength=room(g.nv),
+        )
 
     @property
     def rows(self) -> int:

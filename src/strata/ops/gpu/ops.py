@@ -53,12 +53,15 @@ class GpuOps:
         pool: memory.
         device: where it is.
         graphs: capture windows.
+
+    Attributes:
+        recorded: captured windows and their streams, by the rows of each conversation.
     """
 
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
-        self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, ...]] = set()
         self._branches: list[torch.cuda.Stream] = []
         self._plans: dict[int, Plan] = {}
@@ -92,19 +95,19 @@ class GpuOps:
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: GpuBatch, body: Callable[[], Streams]) -> Streams:
+    def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
-        if not self._graphs or self._windows.get(batch.counts) is not batch:
+        if self._windows.get(batch.counts) is not batch:
             return Streams(self._run(batch, body))
-        recorded = self._recorded.get(batch.counts)
+        recorded = self.recorded.get(batch.counts)
+        if recorded is None and (not self._graphs or batch.counts not in self._met):
+            self._met.add(batch.counts)
+            return Streams(self._whole(batch, body, head))
         if recorded is None:
-            if batch.counts not in self._met:
-                self._met.add(batch.counts)
-                return Streams(self._run(batch, body))
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                x = self._run(batch, body)
-            recorded = self._recorded[batch.counts] = (graph, x)
+                x = self._whole(batch, body, head)
+            recorded = self.recorded[batch.counts] = (graph, x)
         recorded[0].replay()
         return Streams(recorded[1])
 
@@ -112,11 +115,20 @@ class GpuOps:
         batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
         return self._settled(body())
 
+    def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
+        x = self._run(batch, body)
+        batch.logits = head(Streams(x))
+        return x
+
     def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
         """See `Ops.passes`."""
         x = self._settled(residual)
         segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
-        return [GpuPass(segment.ids, x[segment.rows], batch, i) for i, segment in enumerate(segments)]
+        logits = batch.logits
+        return [
+            GpuPass(s.ids, x[s.rows], batch, i, None if logits is None else logits[s.rows])
+            for i, s in enumerate(segments)
+        ]
 
     def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
         """See `Ops.commit`."""

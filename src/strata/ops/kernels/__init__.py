@@ -6,12 +6,12 @@ process of its own.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
+from strata.ops.kernels.entry import Kernel
+from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
 from strata.ops.matvec.floats import shape
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
@@ -22,46 +22,6 @@ from strata.ops.variants import Tile, resolve
 ARCHS = (75, 80, 86, 89, 90, 120)
 _HIDDEN, _INNER, _LONG = 2560, 640, 6144  # widths of the real model: gate and up, down, attention outputs
 _ROWS = (1, 2, 4, 8)
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One thing to compile.
-
-    Attributes:
-        name: unique; keys the baselines.
-        function: decorated with `triton.jit`.
-        signature: type of every argument that is no constant, in order, as Triton spells it.
-        constants: of the rest.
-        aligned: arguments whose values are multiples of 16, as the launcher finds out by itself.
-        warps: of a program.
-        normative: the order of docs/numerics.md holds: no fused multiply-add but in correctly rounded divisions.
-        weights: weights a program decodes in one step of its loop; None where that means nothing.
-        options: further ones of the launch.
-    """
-
-    name: str
-    function: Any
-    signature: dict[str, str]
-    constants: dict[str, Any]
-    aligned: tuple[str, ...]
-    warps: int = 1
-    normative: bool = True
-    weights: int | None = None
-    options: dict[str, Any] = field(default_factory=lambda: {"num_stages": 1, "enable_fp_fusion": False})
-
-    def attributes(self) -> dict[tuple[int], list[list[Any]]]:
-        """Alignments as `triton.compiler.ASTSource` takes them."""
-        names = self.arguments()
-        return {(names.index(name),): [["tt.divisibility", 16]] for name in self.aligned}
-
-    def arguments(self) -> list[str]:
-        """Names of all arguments, in order."""
-        return list(self.function.arg_names)
-
-    def full_signature(self) -> dict[str, str]:
-        """Types of all arguments in order, constants included."""
-        return {name: self.signature.get(name, "constexpr") for name in self.arguments()}
 
 
 def _product(block_type: str, rows: int, width: int, tile: Tile, shape_: str) -> Kernel:
@@ -162,7 +122,7 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
             for rows in (1, 2, 4):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
                 found.append(_down(name, rows, tile, _INNER))
-    return (*found, *_others())
+    return (*found, *_others(), *window(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
@@ -176,4 +136,5 @@ def core(arch: int) -> tuple[Kernel, ...]:
     wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T4", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T4", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
+    wanted |= {kernel.name for kernel in window(arch)}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

@@ -1,0 +1,115 @@
+"""What a window launches besides products, at the shapes of the real model."""
+
+from typing import Any
+
+from strata.ops.choice import gpu as choice
+from strata.ops.gdn import gpu as gdn
+from strata.ops.hyper_connection import gpu as hc
+from strata.ops.kernels.entry import Kernel
+from strata.ops.moe import gpu as moe
+from strata.ops.ngram import gpu as ngram
+from strata.ops.qsa import gpu as qsa
+from strata.ops.rows import gpu as rows
+
+_F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
+_ROWS = {"q": "*i8", "s": _F, "sums": _F}
+_HEADS = {"NK": 16, "NV": 48, "D": 128}
+_STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
+_CELLS = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, "pages": _I, "page_count": "i32"}
+_ATTENTION = {"NH": 24, "HD": 256, "RATIO": 4}
+
+
+def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 1) -> Kernel:
+    pointers = tuple(key for key, kind in signature.items() if kind.startswith("*"))
+    return Kernel(name, function, signature, constants, pointers, warps, normative=False)
+
+
+def window(arch: int) -> list[Kernel]:
+    """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
+    return [*_streams(), *_gdn(), *_qsa(split=arch >= 80), *_ngram(), *_rest()]
+
+
+def _streams() -> list[Kernel]:
+    read = {"residual": _F, "out": _F, "due": _F, "norm": _F, "eps": "fp32", "inject": _F, "shares": _F, "xn": _F}
+    return [
+        _kernel("hc.write_norm", hc.write_norm, read | _ROWS, _STREAMS | {"WRITE": True, "INJECT": True}, 4),
+        _kernel("hc.low", hc.low, {"y": _F, "x": _F, **_ROWS}, {"R": 320, "S": 4, "BLOCK": 512}, 4),
+        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, _STREAMS | {"BLOCK": 256}, 4),
+        _kernel("hc.write", hc.write, {"residual": _F, "out": _F, "due": _F}, _STREAMS, 4),
+    ]
+
+
+def _gdn() -> list[Kernel]:
+    gates = {"mixed": _F, "decay": _F, "strength": _F}
+    where = {"states": _F, "places": _I, "spares": _I, "first": _I}
+    tile = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES}
+    before = {"u": _F, "gates": _F, "tails": _F, "slots": _I, "first": _I, "owner": _I, "taps": _F, "a": _F, "dt": _F}
+    tails = {"u": _F, "tails": _F, "slots": _I, "first": _I, "accepted": _I, "total": "i32"}
+    gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
+    return [
+        _kernel("gdn.prepare", gdn.prepare, {**before, **gates, "layer": "i32"}, _HEADS | {"LAYERS": 36, "TAPS": 4}),
+        _kernel("gdn.window", gdn.window, {**gates, **where, "out": _F, "layer": "i32"}, tile, gdn.WARPS),
+        _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128}),
+        _kernel("gdn.replay", gdn.replay, {**gates, **where, "accepted": _I, "total": "i32"}, tile, gdn.WARPS),
+        _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, 4),
+    ]
+
+
+def _qsa(*, split: bool) -> list[Kernel]:
+    budget = {"RATIO": 4, "BUDGET": 512}
+    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+    norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
+    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
+    rows_ = {"first": _I, "owner": _I, "lengths": _I}
+    parts = {"part": _F, "peak": _F, "weight": _F}
+    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
+    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, "counts": _I, **_CELLS, **parts}
+    merge = {**parts, "qg": _F, "counts": _I, **rows_, "gated": _F, **_ROWS}
+    chosen = {"scores": _F, "score_count": "i32", **rows_, "chosen": _I, "counts": _I}
+    shares = {"CELLS": 64, "PARTS": 33}
+    return [
+        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, **cells}, heads),
+        _kernel(
+            "qsa.score", qsa.score, {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "out_count": "i32"},
+            budget | {"IH": 4, "ID": 128, "BLOCK": 64}, 4,
+        ),
+        _kernel("qsa.choose", qsa.choose, chosen, budget | {"BLOCK": 16384}, 32),
+        _kernel(
+            "qsa.attend", qsa.attend, attend, _ATTENTION | budget | shares | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4
+        ),
+        _kernel("qsa.merge", qsa.merge, merge, _ATTENTION | shares | {"ROOM": 64}, 4),
+    ]  # fmt: skip
+
+
+def _ngram() -> list[Kernel]:
+    where = {"slots": _I, "first": _I, "owner": _I}
+    hashes = {"ids": _I, "history": _I, **where, "multipliers": _L, "sizes": _L, "offsets": _L, "out": _L}
+    gate = dict.fromkeys(("key", "value", "residual", "norm_key", "norm_query", "norm_conv"), _F)
+    smooth = {"residual": _F, "gated": _F, "normed": _F, "tails": _F, **where, "taps": _F}
+    shift = {"normed": _F, "ids": _I, "tails": _F, "history": _I, "slots": _I, "first": _I, "accepted": _I}
+    wide = {"WIDTH": 10240, "TAPS": 4, "N": 3, "BLOCK": 1024}
+    return [
+        _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044}),
+        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS, 4),
+        _kernel("ngram.smooth", ngram.smooth, smooth, wide, 4),
+        _kernel("ngram.shift", ngram.shift, shift, wide, 4),
+    ]
+
+
+def _rest() -> list[Kernel]:
+    table = {"w": "*u8", "table": "*i16", "ids": _L, "out": _F, "N": "i32", "B": "i32"}
+    parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
+    best = {"tokens": _I, "logprobs": _F, "bad": _I, "PARTS": "i32"}
+    accept = {"ids": _I, "tokens": _I, "bad": _I, "stops": _I, "stop_count": "i32", "first": _I, "accepted": _I}
+    route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
+    return [
+        _kernel("rows.Q4_K", rows.gather, table, {"KIND": "Q4_K", "BLOCKS": 8}, 4),
+        _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8}, 4),
+        _kernel("moe.route", moe.route, route, {"E": 512, "TOPK": 10, "BLOCK": 512}),
+        _kernel(
+            "choice.best_parts", choice.best_parts,
+            {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}, {"BLOCK": 4096}, 4,
+        ),
+        _kernel("choice.best", choice.best, {**parts, **best}, {"BLOCK": 64}),
+        _kernel("choice.accept", choice.accept, accept, {"ROWS": 8}),
+    ]  # fmt: skip
