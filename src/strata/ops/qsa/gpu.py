@@ -178,8 +178,8 @@ def choose(
     complete = (tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1) // RATIO
     out = chosen + row * BUDGET
     if complete <= BUDGET:
-        b = tl.arange(0, BUDGET)
-        tl.store(out + b, b, mask=b < complete)
+        every = tl.arange(0, BUDGET)
+        tl.store(out + every, every, mask=every < complete)
         tl.store(counts + row, complete)
     else:
         b = tl.arange(0, BLOCK)
