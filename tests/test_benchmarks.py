@@ -18,7 +18,7 @@ SMALL = {
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
     "windows.py": ["--rounds", "1"],
 }
-NEED_A_GPU = {"gpu_matvec.py"}
+NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py"}
 
 
 def test_none_is_forgotten():
