@@ -424,3 +424,13 @@ def test_a_question_nobody_waits_for_does_not_end_the_client(scripted) -> None:
         hanging.take(20)
     assert client.wait_ready(20)
     assert text(list(client.submit(Submit((1,))))) == "b"
+
+
+@pytest.mark.parametrize(("set_", "kept"), [(None, "PASSIVE"), ("active", "active")])
+def test_threads_of_the_engine_that_wait_sleep(scripted, monkeypatch, set_, kept) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if set_ is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", set_)
+    client = scripted({"pieces": ["a"]})
+    client.wait_ready(10)
+    assert psutil.Process(client.status.pid).environ()["OMP_WAIT_POLICY"] == kept
