@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from strata import pebble
-from strata.formats import by_name, dequantise, quantise
-from strata.gguf import TensorData, open_model, write_model
+from strata.formats import by_name, dequantise
+from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights, take_inventory
 from strata.model.take import Taker
 from strata.model.weights import KEPT, Quantised
 from strata.ops import bind, workers
 from support import quantised, tiny
 from support.blocks import random_blocks
-from support.mtp_oracle import mtp_oracle
 from support.network import prompt
+from support.stored import write_stored
 
 
 def load(path: Path, *, exact: bool = False) -> Network:
@@ -62,20 +62,9 @@ def test_eight_bits_of_activations_change_little(variant):
     assert 1e-3 < error < 0.1
 
 
-def write_quantised(path: Path, *, narrow: str = "Q8_0") -> Path:
-    """The tiny model with a draft head, quantised from its own weights; vectors and convolutions float32."""
-    arrays = tiny.tensors("other") | tiny.mtp_tensors("other", mtp_oracle("other"))
-    data = []
-    for name, values in arrays.items():
-        keep = values.ndim == 1 or "conv1d" in name or "ffn_gate_inp" in name
-        kind = by_name("F32" if keep or values.shape[-1] % 32 else narrow)
-        data.append(TensorData(name, values.shape, kind, quantise(kind, values)))
-    return write_model(path, tiny.metadata(tiny.SETTINGS["other"], mtp=True), data)[0]
-
-
 @pytest.mark.parametrize("source", ["q8_0", "iq3", "tiny"])
 def test_rows_windows_and_threads_change_no_byte(source, threads, tmp_path):
-    net = load(write_quantised(tmp_path / "m.gguf")) if source == "tiny" else shipped(source)
+    net = load(write_stored(tmp_path / "m.gguf")) if source == "tiny" else shipped(source)
     ids = [i % net.config.V for i in prompt("base", 40)]
     found = []
     for count, rows in ((1, 1), (2, 3), (3, 8)):

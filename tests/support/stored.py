@@ -1,0 +1,19 @@
+"""The tiny model as a file whose matrices stay quantised in memory: what `strata.load` runs on, with random weights."""
+
+from pathlib import Path
+
+from strata.formats import by_name, quantise
+from strata.gguf import TensorData, write_model
+from support import tiny
+from support.mtp_oracle import mtp_oracle
+
+
+def write_stored(path: Path, *, narrow: str = "Q8_0") -> Path:
+    """The tiny model with a draft head, quantised from its own weights; vectors and convolutions float32."""
+    arrays = tiny.tensors("other") | tiny.mtp_tensors("other", mtp_oracle("other"))
+    data = []
+    for name, values in arrays.items():
+        keep = values.ndim == 1 or "conv1d" in name or "ffn_gate_inp" in name
+        kind = by_name("F32" if keep or values.shape[-1] % 32 else narrow)
+        data.append(TensorData(name, values.shape, kind, quantise(kind, values)))
+    return write_model(path, tiny.metadata(tiny.SETTINGS["other"], mtp=True), data)[0]
