@@ -17,7 +17,7 @@ from strata.ops import bind, workers
 from support import quantised, tiny
 from support.blocks import random_blocks
 from support.network import prompt
-from support.quantised_tiny import write_quantised
+from support.stored import write_stored
 
 
 def load(path: Path, *, exact: bool = False) -> Network:
@@ -64,7 +64,7 @@ def test_eight_bits_of_activations_change_little(variant):
 
 @pytest.mark.parametrize("source", ["q8_0", "iq3", "tiny"])
 def test_rows_windows_and_threads_change_no_byte(source, threads, tmp_path):
-    net = load(write_quantised(tmp_path / "m.gguf")) if source == "tiny" else shipped(source)
+    net = load(write_stored(tmp_path / "m.gguf")) if source == "tiny" else shipped(source)
     ids = [i % net.config.V for i in prompt("base", 40)]
     found = []
     for count, rows in ((1, 1), (2, 3), (3, 8)):

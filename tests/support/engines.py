@@ -132,3 +132,26 @@ def broken(_values: dict[str, Any], _on_load: Any) -> Engine:
             return super().tick()
 
     return Broken()
+
+
+def scarce(values: dict[str, Any], _on_load: Any) -> Any:
+    """A model that finds no memory where `values` say, as long as a file is there, which that removes."""
+    from support.scripted import Scripted, scripted_model
+
+    class Scarce(Scripted):
+        def _take(self, place: str) -> None:
+            if place == values["place"] and os.path.exists(values["file"]):  # noqa: PTH110
+                os.unlink(values["file"])  # noqa: PTH108
+                if values["torch"]:
+                    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+                raise MemoryError
+
+        def read(self, state: Any, ids: list[int]) -> Any:
+            self._take("read")
+            return super().read(state, ids)
+
+        def window(self, batch: Any) -> Any:
+            self._take("window")
+            return super().window(batch)
+
+    return scripted_model("1 2 3", kind=Scarce).source.engine  # type: ignore[attr-defined]

@@ -246,6 +246,19 @@ def test_a_wrong_grammar_is_refused_with_the_place(value, wrong, after):
         GRAMMARS.constraint(grammar(value), after=after)
 
 
+@pytest.mark.parametrize("source", ["", "{", '{"type": "object"}}', "\x00", '{"a":' * 3000])
+def test_a_schema_that_is_no_json_is_refused(source):
+    """Whoever speaks to the engine's process gives the text itself."""
+    with pytest.raises(RequestError, match=r"^the grammar \(json_schema\) is no JSON: ."):
+        GRAMMARS.constraint(Grammar(Kind.JSON_SCHEMA, source))
+
+
+@pytest.mark.parametrize("after", [-1, TOKENIZER.size, V, 10**9])
+def test_a_grammar_behind_no_token_is_refused(after):
+    with pytest.raises(RequestError, match=f"^a grammar cannot begin behind token {after}; "):
+        GRAMMARS.constraint(REGEX, after=after)
+
+
 @pytest.mark.parametrize(("value", "wrong"), [
     ("json", 'grammar must be an object with "type"'),
     ({}, "grammar.type must be text, json_object, json_schema, regex, lark, gbnf, not None"),

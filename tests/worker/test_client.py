@@ -399,3 +399,38 @@ def test_an_idle_engine_is_unloaded_and_woken_once_for_many(scripted, tmp_path) 
     (tmp_path / "away.json").rename(file)
     assert text(client.submit(Submit((1,)))) == "b"
     assert os.getpid() not in pids
+
+
+def test_an_id_may_be_used_again_as_soon_as_nobody_reads_it(scripted) -> None:
+    """What the engine still says of the earlier request is no part of the later one's answer."""
+    client = scripted(*[{"pieces": ["old"] * 20000}, {"pieces": ["new"]}] * 5)
+    for _ in range(5):
+        with client.submit(Submit((1,), "again")) as old:
+            first_token(old)
+        events = list(client.submit(Submit((2, 3), "again")))
+        assert text(events) == "new"
+        assert events[-1].usage.prompt == 2
+        assert {event.id for event in events} == {"again"}
+
+
+def test_a_question_nobody_waits_for_does_not_end_the_client(scripted) -> None:
+    client = scripted({"pieces": ["a"], "fault": "hang"}, {"pieces": ["b"]})
+    client.wait_ready(10)
+    hanging = client.submit(Submit((1,)))
+    first_token(hanging)
+    asked = client.ask_stats()
+    assert asked.cancel()
+    with pytest.raises(EngineError, match="no sign of life"):
+        hanging.take(20)
+    assert client.wait_ready(20)
+    assert text(list(client.submit(Submit((1,))))) == "b"
+
+
+@pytest.mark.parametrize(("set_", "kept"), [(None, "PASSIVE"), ("active", "active")])
+def test_threads_of_the_engine_that_wait_sleep(scripted, monkeypatch, set_, kept) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if set_ is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", set_)
+    client = scripted({"pieces": ["a"]})
+    client.wait_ready(10)
+    assert psutil.Process(client.status.pid).environ()["OMP_WAIT_POLICY"] == kept

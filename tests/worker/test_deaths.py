@@ -114,6 +114,22 @@ def test_a_crash_is_named(custom) -> None:
     assert "SIGSEGV" in str(failure(client.submit(Submit((1,), salt="poison"))))
 
 
+@pytest.mark.parametrize("place", ["read", "window"])
+@pytest.mark.parametrize("torch", [False, True])
+def test_a_model_that_runs_out_of_memory_says_so_and_begins_anew(custom, tmp_path, place, torch) -> None:
+    file = tmp_path / "scarce"
+    client = custom("scarce", file=str(file), place=place, torch=torch)
+    client.wait_ready(30)
+    first = client.status.pid
+    file.touch()
+    error = failure(client.submit(Submit((1, 2))))
+    assert error.kind is Kind.OUT_OF_MEMORY
+    assert "memory ran out while this was answered" in str(error)
+    assert text(client.submit(Submit((1, 2)))) == "1 2 3"
+    assert client.status.pid != first
+    assert client.status.restarts == 1
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_engine_that_dies_at_every_start_is_given_up_with_the_reason(custom, tmp_path, memory) -> None:
     file = tmp_path / "curse"

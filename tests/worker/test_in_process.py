@@ -61,6 +61,24 @@ def test_many_threads_share_one_engine() -> None:
     assert source.engine.idle
 
 
+def test_an_id_may_be_used_again_as_soon_as_nobody_reads_it() -> None:
+    model = scripted_model("1 2 3 4 5 6 7 8")
+    source, prompt = model.source, tuple(model.tokenize("abc"))
+    assert isinstance(source, InProcess)
+    old = source.submit(Submit(prompt, "again"))
+    while not isinstance(old.take(), Tokens):
+        pass
+    old.close()
+    events = read(source.submit(Submit(prompt, "again", max_tokens=3)))
+    assert sum(len(event.tokens) for event in events if isinstance(event, Tokens)) == 3
+    assert isinstance(events[-1], Finished)
+    assert {event.id for event in events} == {"again"}  # type: ignore[attr-defined]
+    assert source.engine.idle
+    assert not source._boxes
+    assert not source._ending
+    assert not source._ids
+
+
 def test_a_closed_one_answers_nothing_more() -> None:
     closed = []
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strata.errors import RequestError
 from strata.worker import messages as m
 from strata.worker import wire
 from strata.worker.errors import ProtocolError
@@ -86,6 +87,20 @@ def test_what_cannot_be_sent_is_refused_where_it_is_sent() -> None:
         wire.encode(m.Submit((1 << 70,)))
     with pytest.raises(ProtocolError, match="at most"):
         wire.encode(m.Submit((1,), salt="x" * (wire.LARGEST + 1)))
+
+
+@pytest.mark.parametrize("changed", [
+    {"sampling": {"seed": 1 << 70}},
+    {"max_tokens": 1 << 70},
+    {"prompt": (1 << 64,)},
+    {"salt": "\ud800"},
+    {"salt": "x" * (wire.LARGEST + 1)},
+    {"keep": "no"},
+    {"prompt": (True,)},
+], ids=lambda changed: next(iter(changed)))  # fmt: skip
+def test_a_request_that_cannot_be_sent_is_a_wrong_request(changed) -> None:  # case G02
+    with pytest.raises(RequestError, match=r"^the request cannot be sent: ."):
+        wire.encode_request(m.Submit(**{"prompt": (1,), **changed}))
 
 
 def test_a_broken_connection_is_an_end() -> None:

@@ -358,6 +358,8 @@ class Scheduler:
         if conversation.generation:
             return conversation.generation.end(FinishReason.ERROR, error=error)
         ours = error if isinstance(error, StrataError) else GenerationError(f"{type(error).__name__}: {error}")
+        if ours is not error:
+            ours.__cause__ = error
         return [Finish(FinishReason.ERROR, 0, usage=Usage(len(conversation.request.prompt)), error=ours)]
 
     def _may_keep(self, request: Request) -> bool:

@@ -6,10 +6,13 @@ import weakref
 from collections import deque
 from typing import Protocol
 
+import msgspec
+
 from strata.worker import messages as m
-from strata.worker.engine import Engine
+from strata.worker.engine import Answer, Engine
 from strata.worker.errors import EngineError, Kind, raised
 from strata.worker.mailbox import Mailbox
+from strata.worker.requests import unused
 
 
 class Answering(Protocol):
@@ -66,7 +69,9 @@ class InProcess:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._lock = threading.RLock()
-        self._boxes: dict[str, Mailbox] = {}
+        self._boxes: dict[str, Mailbox] = {}  # by the engine's names, see `Requests.sent`
+        self._ending: set[str] = set()  # that nobody reads any more
+        self._ids: dict[str, str] = {}  # of those whose name is another
         self._unwanted: deque[str] = deque()
         self._end = weakref.finalize(self, engine.close)  # at exit too: what is being saved is completed
 
@@ -84,9 +89,12 @@ class InProcess:
             if not self._end.alive:
                 raise EngineError(Kind.SHUTDOWN, "this model was closed")
             self._forget()
-            self.engine.submit(request)
-            box = self._boxes[request.id] = Mailbox()
-        return _Local(self, request.id, box)
+            name = unused(request.id, self._ending)
+            self.engine.submit(msgspec.structs.replace(request, id=name))
+            box = self._boxes[name] = Mailbox()
+            if name != request.id:
+                self._ids[name] = request.id
+        return _Local(self, name, box)
 
     def trace(self) -> bytes:
         """The last windows, as Chrome/Perfetto JSON text."""
@@ -110,15 +118,7 @@ class InProcess:
             if not self.engine.idle and (pause := self.engine.wait()) > 0:
                 time.sleep(pause)
             for answer in self.engine.tick():
-                other = self._boxes.get(answer.id)
-                if other is None:
-                    continue
-                if isinstance(answer, m.Failed):
-                    other.fail(raised(answer.kind, answer.message, answer.error, answer.numbers))
-                else:
-                    other.put(answer)
-                if other.over:
-                    del self._boxes[answer.id]
+                self._hand_over(answer)
             return box.take(0)
 
     def cancel(self, name: str) -> None:
@@ -130,10 +130,26 @@ class InProcess:
         """End a request that nobody waits for any more, before the next unit of work; may be called anywhere."""
         self._unwanted.append(name)
 
+    def _hand_over(self, answer: Answer) -> None:
+        name, box = answer.id, self._boxes.get(answer.id)
+        if box is None:
+            if isinstance(answer, m.Finished | m.Failed):
+                self._ending.discard(name)
+            return
+        if isinstance(answer, m.Failed):
+            box.fail(raised(answer.kind, answer.message, answer.error, answer.numbers))
+        else:
+            box.put(msgspec.structs.replace(answer, id=self._ids[name]) if name in self._ids else answer)
+        if box.over:
+            del self._boxes[name]
+            self._ids.pop(name, None)
+
     def _forget(self) -> None:
         while self._unwanted:
             name = self._unwanted.popleft()
             if self._boxes.pop(name, None) is not None:
+                self._ids.pop(name, None)
+                self._ending.add(name)
                 self.engine.cancel(name)
 
 

@@ -20,6 +20,11 @@ from strata.worker.wire import encode, receive, reports
 LOG = logging.getLogger("strata.worker")
 LOG.addHandler(logging.NullHandler())  # whoever wants to see it sets up logging
 
+SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""torch's threads sleep where they wait for each other. Otherwise they spin for milliseconds and take their processors
+from our own pool and from other programs: two threads on two busy cores took 5 to 40 times as long for a prompt.
+Whoever sets the variable keeps it."""
+
 LINE, LINES = 4096, 60
 """Bytes of a line of the log, and lines that are kept to be shown when the process dies."""
 
@@ -48,7 +53,7 @@ class Child:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     pass_fds=(theirs.fileno(),),
-                    env={**os.environ, "PYTHONPATH": path},
+                    env={**SLEEPING, **os.environ, "PYTHONPATH": path},
                     process_group=0,  # Ctrl-C in a terminal is for the client
                 )
             except BaseException:

@@ -39,6 +39,12 @@ class ProtocolError(StrataError):
     """Bytes on the pipe are no message of ours."""
 
 
+def is_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, or was caused by one that does; torch says so in words only."""
+    scarce = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    return scarce or (error.__cause__ is not None and is_memory(error.__cause__))
+
+
 def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int] | None = None) -> StrataError:
     """The exception that a failure becomes where it is reported.
 

@@ -16,7 +16,7 @@ from typing import NoReturn, cast
 from strata.errors import QueueFullError, StrataError
 from strata.worker import messages as m
 from strata.worker.engine import Engine, OnLoad
-from strata.worker.errors import Kind, ProtocolError
+from strata.worker.errors import Kind, ProtocolError, is_memory
 from strata.worker.wire import encode, orders, receive
 
 GRACE = 5.0
@@ -96,8 +96,13 @@ class Process:
                     return
                 self._obey(engine, order)
             if not engine.idle:
+                scarce = ""
                 for answer in engine.tick():
                     self._send(answer)
+                    if isinstance(answer, m.Failed) and answer.kind is Kind.OUT_OF_MEMORY:
+                        scarce = f"of the request {answer.id!r}"
+                if scarce:  # a new process begins with all that this one has taken
+                    raise MemoryError(scarce)
             self._live(engine)
 
     def _orders(self, pause: float) -> list[m.Order | None]:
@@ -218,11 +223,6 @@ def build(start: m.Start, on_load: OnLoad) -> Engine:
         case m.CustomEngine():
             module, _, name = engine.build.partition(":")
             return cast("Engine", getattr(importlib.import_module(module), name)(engine.values, on_load))
-
-
-def is_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; torch says so in words only."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 def _doing(engine: Engine) -> str:

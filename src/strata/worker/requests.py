@@ -1,7 +1,7 @@
 """Requests that a client has taken and not finished."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -28,6 +28,7 @@ class Entry:
         request: as it was submitted.
         mailbox: where its events go.
         stage: how far it is.
+        name: what the engine calls it, see `Requests.sent`; empty while no engine has it.
         lost: engines that died while they had it unstarted.
         submitted: time of submission, monotonic seconds.
     """
@@ -35,6 +36,7 @@ class Entry:
     request: Submit
     mailbox: Mailbox = field(default_factory=Mailbox)
     stage: Stage = Stage.WAITING
+    name: str = ""
     lost: int = 0
     submitted: float = field(default_factory=time.monotonic)
 
@@ -45,7 +47,8 @@ class Entry:
     def order(self, now: float) -> Submit:
         """What an engine is told now: the time that has passed is no longer there."""
         left = self.left(now)
-        return self.request if left is None else msgspec.structs.replace(self.request, timeout=max(left, 0.001))
+        timeout = None if left is None else max(left, 0.001)
+        return msgspec.structs.replace(self.request, id=self.name, timeout=timeout)
 
 
 class Requests:
@@ -53,6 +56,7 @@ class Requests:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        self._names: dict[str, Entry | None] = {}  # all that an engine has; None of those that nobody reads any more
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -71,9 +75,25 @@ class Requests:
         """The request of this name, if it is under way."""
         return self._entries.get(name)
 
+    def sent(self, entry: Entry) -> None:
+        """An engine gets one.
+
+        Its name there is its id, unless an earlier request of that id, which nobody reads any more, is still ending:
+        what is on its way from that one must not be taken for an answer to this one.
+        """
+        entry.stage, entry.name = Stage.SENT, unused(entry.request.id, self._names)
+        self._names[entry.name] = entry
+
+    def heard(self, name: str, *, last: bool) -> Entry | None:
+        """The request that the engine speaks of, if somebody reads it; after the last word its name is free."""
+        return self._names.pop(name, None) if last else self._names.get(name)
+
     def remove(self, name: str) -> Entry | None:
-        """Forget one."""
-        return self._entries.pop(name, None)
+        """Forget one. The engine may have it still."""
+        entry = self._entries.pop(name, None)
+        if entry is not None and self._names.get(entry.name) is entry:
+            self._names[entry.name] = None
+        return entry
 
     def count(self, *stages: Stage) -> int:
         """How many are at one of these stages."""
@@ -99,10 +119,20 @@ class Requests:
     def engine_died(self, error: Callable[[], StrataError]) -> None:
         """What was begun fails; what was not goes back to waiting, once: a second death is taken for its fault."""
         self.fail(error, Stage.STARTED)
+        self._names.clear()
         for entry in self.at(Stage.SENT):
             entry.lost += 1
             if entry.lost > 1:
                 self.remove(entry.request.id)
                 entry.mailbox.fail(error())
             else:
-                entry.stage = Stage.WAITING
+                entry.stage, entry.name = Stage.WAITING, ""
+
+
+def unused(wanted: str, taken: Container[str]) -> str:
+    """A name that is not taken: the wanted one, or one that is like it."""
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted} ({number})"
+    return name

@@ -13,7 +13,7 @@ from strata.text import Tokenizer
 from strata.worker import messages as m
 from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
-from strata.worker.errors import Kind
+from strata.worker.errors import Kind, is_memory
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
@@ -199,6 +199,8 @@ class Resident:
     def _ended(self, name: str, event: Finish, times: _Times, now: float) -> m.Finished | m.Failed:
         if event.reason is FinishReason.ERROR:
             error = event.error
+            if error is not None and is_memory(error):
+                return m.Failed(name, Kind.OUT_OF_MEMORY, f"memory ran out while this was answered: {error}")
             return m.Failed(name, Kind.FAILED, str(error), type(error).__name__)
         started = now if times.started is None else times.started
         first = now if times.first is None else times.first

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from strata.errors import QueueFullError, RequestError, StrataError
 from strata.worker import messages as m
 from strata.worker.care import Care
@@ -134,10 +136,9 @@ class Supervisor:
         """Take a request, whatever the engine is doing.
 
         Raises:
-            RequestError: its id is in use, or a field has a value of the wrong type.
+            RequestError: its id is in use, or a field has a value of the wrong type or one that cannot be sent.
             QueueFullError: too many wait already.
             StrataError: there is no engine and will be none.
-            ProtocolError: it holds values that cannot be sent.
         """
         entry = Entry(request)
         frame = encode_request(request)
@@ -148,9 +149,9 @@ class Supervisor:
                 raise RequestError(f"there is a request with the id {request.id!r} under way; choose another id")
             life = self._life
             if self._state is State.READY and life and not life.on_purpose:
-                entry.stage = Stage.SENT
+                self._requests.sent(entry)
                 self._served += 1
-                life.child.send(frame)
+                life.child.send(frame if entry.name == request.id else encode(entry.order(time.monotonic())))
             elif self._requests.count(Stage.WAITING) >= self._care.queue:
                 waiting = self._requests.count(Stage.WAITING)
                 raise QueueFullError(running=len(self._requests) - waiting, waiting=waiting, bound=self._care.queue)
@@ -170,7 +171,7 @@ class Supervisor:
             elif entry.stage is Stage.WAITING:
                 self._requests.finish(entry, "cancelled")
             if entry.stage is not Stage.WAITING:
-                self._send(m.Cancel(name))
+                self._send(m.Cancel(entry.name))
 
     def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping]) -> "Future[Any]":
         """Ask the engine's loop something; the future holds the answering message, or an EngineError."""
@@ -269,7 +270,8 @@ class Supervisor:
         with self._changed:
             self._life, self._doing, self._loaded = None, "", None
             for future in self._asked.values():
-                future.set_exception(EngineError(Kind.ENGINE_DIED, "the engine ended before it answered"))
+                if future.set_running_or_notify_cancel():  # else nobody waits for it any more
+                    future.set_exception(EngineError(Kind.ENGINE_DIED, "the engine ended before it answered"))
             self._asked.clear()
             if cause is None:  # told to: asleep, restarted or closed
                 self._bury(_shutdown)
@@ -337,9 +339,11 @@ class Supervisor:
 
     def _answer(self, life: _Life, report: m.Progress | m.Tokens | m.Finished | m.Failed) -> None:
         self._used = time.monotonic()
-        entry = self._requests.get(report.id)
+        entry = self._requests.heard(report.id, last=isinstance(report, m.Finished | m.Failed))
         if entry is None:
             return  # nobody wants it any more
+        if report.id != entry.request.id:
+            report = msgspec.structs.replace(report, id=entry.request.id)
         entry.stage = Stage.STARTED
         life.answered = life.answered or not isinstance(report, m.Progress)
         if isinstance(report, m.Failed):
@@ -353,7 +357,7 @@ class Supervisor:
             self._requests.remove(report.id)
             text = f"{entry.mailbox.unread} tokens of the answer wait to be read, at most {self._care.unread} may"
             entry.mailbox.fail(EngineError(Kind.SLOW_READER, text))
-            self._send(m.Cancel(report.id))
+            self._send(m.Cancel(entry.name))
 
     def _watch(self, life: _Life) -> None:
         """Clocks: hanging, deadlines, idling, an end that takes too long."""
@@ -384,7 +388,7 @@ class Supervisor:
         """Give the engine what waited for it."""
         now = time.monotonic()
         for entry in self._requests.at(Stage.WAITING):
-            entry.stage = Stage.SENT
+            self._requests.sent(entry)
             self._served += 1
             life.child.send(encode(entry.order(now)))
 

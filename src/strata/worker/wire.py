@@ -46,13 +46,13 @@ def encode_request(request: Submit) -> bytes:
     """One frame, after making sure that the engine will understand it: what it cannot read would end it.
 
     Raises:
-        RequestError: a field has a value of the wrong type; names the field.
-        ProtocolError: as `encode`.
+        RequestError: a field has a value of the wrong type, which it names, or one that no message can hold: an integer
+            of more than 64 bits, text that is no valid Unicode, more than fits into a frame.
     """
-    frame = encode(request)
     try:
+        frame = encode(request)
         _submit.decode(memoryview(frame)[_HEAD.size :])
-    except msgspec.ValidationError as error:
+    except (ProtocolError, msgspec.ValidationError) as error:
         raise RequestError(f"the request cannot be sent: {error}") from error
     return frame
 

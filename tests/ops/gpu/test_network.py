@@ -11,7 +11,7 @@ from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.ops import bind
 from support.launch import NATIVE
-from support.quantised_tiny import write_quantised
+from support.stored import write_stored
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
@@ -23,7 +23,7 @@ def both(tmp_path_factory):
     from strata.ops.gpu.pool import Pool
     from strata.ops.gpu.upload import Upload
 
-    directory = open_model(write_quantised(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
+    directory = open_model(write_stored(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
     config = replace(load_config(directory.metadata), mtp=False)
     weights = load_weights(directory, config)
     pool = Pool(config, DEVICE, slots=4, cells=1024, kv=torch.float32)

@@ -53,8 +53,11 @@ class Grammars:
             after: a token to wait for before the grammar applies; line ends right behind it are allowed.
 
         Raises:
-            RequestError: the grammar is wrong, or uses what llguidance cannot do; the text says what and where.
+            RequestError: the grammar is wrong, or uses what llguidance cannot do; the text says what and where. Or
+                `after` is no token.
         """
+        if after is not None and not 0 <= after < self._tokenizer.size:
+            raise RequestError(f"a grammar cannot begin behind token {after}; there are {self._tokenizer.size}")
         source = _source(grammar)
         if after is not None:
             body = json.loads(source)["grammars"]
@@ -123,7 +126,10 @@ def _source(grammar: Grammar) -> str:
 
 
 def _json(schema: str) -> str:
-    return LLMatcher.grammar_from_json_schema(schema, overrides=_BLANKS)
+    try:
+        return LLMatcher.grammar_from_json_schema(schema, overrides=_BLANKS)
+    except ValueError as wrong:
+        raise RequestError(f"the grammar (json_schema) is no JSON: {wrong}") from wrong
 
 
 def _listed(grammar: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The tiny model as a quantised file."""
+"""The tiny model as a file whose matrices stay quantised in memory: what `strata.load` runs on, with random weights."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from support import tiny
 from support.mtp_oracle import mtp_oracle
 
 
-def write_quantised(path: Path, *, narrow: str = "Q8_0", name: str = "other") -> Path:
+def write_stored(path: Path, *, narrow: str = "Q8_0", name: str = "other") -> Path:
     """The tiny model with a draft head, quantised from its own weights; vectors and convolutions float32."""
     arrays = tiny.tensors(name) | tiny.mtp_tensors(name, mtp_oracle(name))
     data = []
