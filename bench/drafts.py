@@ -6,9 +6,12 @@ Paired: arms alternate within each round. Times are CPU time of the one thread t
 prompt, so that other work on the machine disturbs little. The text is compared as well; it must not change.
 
 Arms: `plain`, a network without the draft head; `fed`, one that keeps the head up to date but guesses nothing; `drafts
-N`, N tokens guessed for every window; `up to 7`, as many as measured time and acceptance say. The prediction for an arm
-is made of its counts (windows by rows, draft steps) and of costs measured apart from it: windows with choice and
-commit, and draft chains, on the same text.
+N`, N tokens of the head for every window; `up to 7`, as many as measured time and acceptance say; `lookup`, the same
+with prompt lookup instead of the head; `default`, with both. The prediction for an arm is made of its counts (windows
+by rows, draft steps) and of costs measured apart from it in the same round: windows with choice and commit, and draft
+chains, along the text as it is known.
+
+Holds when: on counting text every `drafts N` is faster than `plain` by what is predicted, within 15%.
 """
 
 import argparse
@@ -21,45 +24,77 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-PROMPTS = {
-    "counting": ("Count from 1 to 60.", 260),
-    "tool-free chat": ("What can you do?", 60),
-    "prose": ("The standard library of Python offers", 80),
+COPY = "Repeat: " + " ".join(str(n * n * 7919 % 997) for n in range(3, 27))
+
+
+class Text(NamedTuple):
+    """What is answered: a message or, where `chat` is false, a beginning; and how long and freely."""
+
+    prompt: str
+    tokens: int
+    chat: bool = True
+    temperature: float = 0.0
+
+
+TEXTS = {
+    "counting": Text("Count from 1 to 60.", 260),
+    "chat": Text("What can you do?", 60),
+    "copy": Text(COPY, 120),
+    "prose": Text("The standard library of Python offers", 160, chat=False),
+    "sampled prose": Text("The standard library of Python offers", 160, chat=False, temperature=1.5),
 }
 FIXED = (1, 2, 3, 5, 7)
+CLOSE = 0.15
+"""How far a speed may be from its prediction."""
+
 clock = time.thread_time
 
 
-def arms() -> dict[str, Any]:
-    """What each arm may guess; None is the plain network."""
-    from strata.engine import Drafting
+class Arm(NamedTuple):
+    """What may be guessed, and what measures time for it; without `head` the network has none."""
 
-    fixed = {f"drafts {n}": Drafting(n, lookup=False, head=True) for n in FIXED}
-    measured = Drafting(7, measured=True, lookup=False, head=True)
-    return {"plain": None, "fed": Drafting(), **fixed, "up to 7": measured}
-
-
-def prompt_ids(model: Any, name: str) -> list[int]:
-    """The tokens of one of the prompts."""
-    text = PROMPTS[name][0]
-    if name == "prose":
-        return model.tokenize(text)
-    rendered = model.template.render([{"role": "user", "content": text}], tools=None, thinking=False, effort=None)
-    return model.tokenizer.encode_prompt(rendered)
+    drafting: Any
+    head: bool = True
+    timings: Any = None
 
 
-def answer(model: Any, ids: list[int], limit: int, drafting: Any, timings: Any) -> tuple[list[int], float, Any]:
+def arms() -> dict[str, Arm]:
+    """All of them; those that choose a depth share their times between texts, as an engine does between requests."""
+    from strata.engine import Drafting, Timings
+
+    none = Drafting()
+    fixed = {f"drafts {n}": Arm(Drafting(n, lookup=False, head=True)) for n in FIXED}
+    return {
+        "plain": Arm(none, head=False),
+        "fed": Arm(none),
+        **fixed,
+        "up to 7": Arm(Drafting(7, measured=True, lookup=False, head=True), timings=Timings()),
+        "lookup": Arm(Drafting(7, measured=True), head=False, timings=Timings()),
+        "default": Arm(Drafting(7, measured=True, head=True), timings=Timings()),
+    }
+
+
+def prompt_ids(model: Any, text: Text) -> list[int]:
+    """The tokens of a prompt."""
+    if not text.chat:
+        return model.tokenize(text.prompt)
+    messages = [{"role": "user", "content": text.prompt}]
+    return model.tokenizer.encode_prompt(model.template.render(messages, tools=None, thinking=False, effort=None))
+
+
+def answer(model: Any, ids: list[int], text: Text, arm: Arm) -> tuple[list[int], float, Any]:
     """Tokens, seconds a token after the first, and the trace of one answer."""
-    from strata.engine import Drafting, Generation, Request, Token, Trace, step
+    from strata.engine import Generation, Request, Token, Trace, step
 
-    net = replace(model.network, drafts=drafting is not None)
-    request = Request("", tuple(ids), model.sampling, frozenset(model.tokenizer.eos_ids), limit, drafting or Drafting())
-    generation, trace = Generation(net, net.new_state(), request, timings=timings), Trace()
+    net = replace(model.network, drafts=arm.head)
+    sampling = replace(model.sampling, temperature=text.temperature, seed=1)
+    request = Request("", tuple(ids), sampling, frozenset(model.tokenizer.eos_ids), text.tokens, arm.drafting)
+    generation, trace = Generation(net, net.new_state(), request, timings=arm.timings), Trace()
     events = []
     while generation.reading:
         events += generation.read()
@@ -70,39 +105,42 @@ def answer(model: Any, ids: list[int], limit: int, drafting: Any, timings: Any) 
     return [e.id for e in events if isinstance(e, Token)], took / max(1, generation.tokens - 1), trace
 
 
-def costs(model: Any, ids: list[int], text: list[int], rounds: int) -> tuple[dict[int, float], dict[int, float]]:
-    """Seconds of windows by rows and of draft chains by steps, along a text that is known."""
+class Price(NamedTuple):
+    """Seconds of windows by rows (0: one row without the head), and of draft chains by steps."""
+
+    windows: dict[int, float]
+    chains: dict[int, float]
+
+
+def costs(model: Any, ids: list[int], text: list[int]) -> Price:
+    """Go along a text that is known, so many rows at a time, each window behind a chain that guesses as many."""
     from strata.engine import Chooser
 
-    net = replace(model.network, drafts=True)
-    chooser = Chooser(model.sampling, vocabulary=net.config.V)
-    windows: dict[int, list[float]] = {rows: [] for rows in range(1, 9)}
-    chains: dict[int, list[float]] = {steps: [] for steps in range(1, 8)}
-    start = net.new_state()
-    net.read(start, ids)
-    for _ in range(rounds):
-        for place in range(0, max(1, len(text) - 9), 16):
-            state = start.clone()
-            net.read(state, text[: place + 1])
-            for rows, times in windows.items():
-                here, piece = state.clone(), text[place + 1 : place + 1 + rows]
-                began = clock()
-                done = net.window([(here, piece)])[0]
-                chooser.verify(net.logits(done.residual).numpy(), piece[1:], here.length + 1)
-                net.commit(here, done, len(piece))
-                if len(piece) == rows:
-                    times.append(clock() - began)
-                if len(piece) == rows and rows in chains:  # as many cells wait as the window before accepted
-                    began = clock()
-                    net.draft(here, text[place], rows, 1e-9)  # sure enough always, and asked whether it is
-                    chains[rows].append(clock() - began)
-    return (
-        {rows: statistics.median(times) for rows, times in windows.items() if times},
-        {steps: statistics.median(times) for steps, times in chains.items() if times},
-    )
+    chooser = Chooser(model.sampling, vocabulary=model.network.config.V)
+    price = Price({}, {})
+    for rows in range(9):
+        net, count = replace(model.network, drafts=rows > 0), max(1, rows)
+        state = net.new_state()
+        net.read(state, ids)
+        windows, chains = [], []
+        for place in range(0, len(text) - count + 1, count):
+            piece = text[place : place + count]
+            began = clock()
+            if count > 1:
+                net.draft(state, piece[0], count - 1, 1e-9)  # sure enough always, and asked whether it is
+            drafted = clock()
+            done = net.window([(state, piece)])[0]
+            chooser.verify(net.logits(done.residual).numpy(), piece[1:], state.length + 1)
+            net.commit(state, done, count)
+            chains.append(drafted - began)
+            windows.append(clock() - drafted)
+        if windows:
+            price.windows[rows] = statistics.mean(windows)
+            price.chains[count - 1] = statistics.mean(chains)
+    return price
 
 
-def predicted(trace: Any, depth: int, windows: dict[int, float], chains: dict[int, float], tokens: int) -> float:
+def predicted(trace: Any, depth: int, price: Price, tokens: int) -> float:
     """How many times faster than plain an answer should have been."""
     steps: Counter[int] = Counter()
     rows: Counter[int] = Counter()
@@ -110,8 +148,55 @@ def predicted(trace: Any, depth: int, windows: dict[int, float], chains: dict[in
         rows[record.rows] += 1
         guessed = sum(record.drafted.values())
         steps[min(depth, guessed + 1)] += 1  # a chain that ended early took one step more than it guessed
-    time_ = sum(windows[n] * count for n, count in rows.items()) + sum(chains[n] * count for n, count in steps.items())
-    return (tokens - 1) * windows[1] / time_
+    windows = sum(price.windows[n] * count for n, count in rows.items())
+    return (tokens - 1) * price.windows[0] / (windows + sum(price.chains[n] * count for n, count in steps.items()))
+
+
+def measure(model: Any, name: str, text: Text, all_arms: dict[str, Arm], rounds: int) -> list[dict[str, Any]]:
+    """Rows of the table for one text."""
+    ids = prompt_ids(model, text)
+    times: dict[str, list[float]] = {arm: [] for arm in all_arms}
+    traces, texts, prices = {}, set(), []
+    for turn in range(rounds):
+        order = list(all_arms.items())
+        for arm, what in order if turn % 2 else reversed(order):
+            said, took, traces[arm] = answer(model, ids, text, what)
+            texts.add(tuple(said))
+            times[arm].append(took)
+        prices.append(costs(model, ids, said))
+    assert len(texts) == 1, "drafts must not change the text"
+    rows = []
+    for arm, values in times.items():
+        ratios = [plain / value for plain, value in zip(times["plain"], values, strict=True)]
+        trace = traces[arm].records
+        drafted = sum((Counter(record.drafted) for record in trace), Counter())
+        row = {
+            "text": name,
+            "arm": arm,
+            "tokens": len(said),
+            "tokens_per_s": round(1 / statistics.median(values), 1),
+            "speedup": round(statistics.median(ratios), 3),
+            "speedup_least": round(min(ratios), 3),
+            "speedup_most": round(max(ratios), 3),
+            "tokens_per_window": round(sum(1 + r.accepted for r in trace) / max(1, len(trace)), 2),
+            "guessed": dict(drafted),
+            "accepted": sum(r.accepted for r in trace),
+        }
+        if arm.startswith("drafts") and len(said) > 8:
+            expected = [predicted(traces[arm], int(arm.split()[1]), price, len(said)) for price in prices]
+            off = [ratio / each for ratio, each in zip(ratios, expected, strict=True)]
+            row |= {
+                "predicted": round(statistics.median(expected), 3),
+                "measured_over_predicted": round(statistics.median(off), 3),
+            }
+        rows.append(row)
+        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    windows, chains = (
+        {n: round(statistics.median(p[kind][n] / p.windows[0] for p in prices), 2) for n in prices[0][kind]}
+        for kind in (0, 1)
+    )
+    print(f"{name}: windows by rows {windows}, draft chains by steps {chains}")
+    return [*rows, {"text": name, "windows_in_one_row": windows, "draft_chains_in_one_row": chains}]
 
 
 def main() -> None:
@@ -126,57 +211,31 @@ def main() -> None:
     import torch
 
     import strata
-    from strata.engine import Timings
 
     model = strata.load(threads=1)
-    rows = []
-    timings = Timings()  # as an engine shares it between its requests
+    rows, all_arms = [], arms()
     with torch.inference_mode():
-        for name, (_, limit) in PROMPTS.items():
-            ids, most = prompt_ids(model, name), min(limit, arguments.tokens)
-            times: dict[str, list[float]] = {arm: [] for arm in arms()}
-            traces, texts = {}, set()
-            for turn in range(arguments.rounds):
-                order = list(arms().items())
-                for arm, drafting in order if turn % 2 else reversed(order):
-                    text, took, traces[arm] = answer(model, ids, most, drafting, timings)
-                    texts.add(tuple(text))
-                    times[arm].append(took)
-            assert len(texts) == 1, "drafts must not change the text"
-            windows, chains = costs(model, ids, text, max(1, arguments.rounds // 2))
-            for arm, values in times.items():
-                ratios = [plain / value for plain, value in zip(times["plain"], values, strict=True)]
-                trace = traces[arm].records
-                row = {
-                    "text": name,
-                    "arm": arm,
-                    "tokens": len(text),
-                    "tokens_per_s": round(1 / statistics.median(values), 1),
-                    "speedup": round(statistics.median(ratios), 3),
-                    "speedup_least": round(min(ratios), 3),
-                    "speedup_most": round(max(ratios), 3),
-                    "tokens_per_window": round(sum(1 + r.accepted for r in trace) / max(1, len(trace)), 2),
-                }
-                if arm.startswith("drafts") and len(text) > 8:
-                    expected = predicted(traces[arm], int(arm.split()[1]), windows, chains, len(text))
-                    row |= {"predicted": round(expected, 3), "measured_over_predicted": 0.0}
-                    row["measured_over_predicted"] = round(row["speedup"] / expected, 3)
-                rows.append(row)
-                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-            relative = {n: round(t / windows[1], 2) for n, t in windows.items()}
-            drafts = {n: round(t / windows[1], 2) for n, t in chains.items()}
-            rows.append({"text": name, "windows_in_one_row": relative, "draft_chains_in_one_row": drafts})
-            print(f"{name}: windows by rows {relative}, draft chains by steps {drafts}")
+        for name, text in TEXTS.items():
+            short = text._replace(tokens=min(text.tokens, arguments.tokens))
+            rows += measure(model, name, short, all_arms, arguments.rounds)
+    found = [r["measured_over_predicted"] for r in rows if r["text"] == "counting" and "predicted" in r]
+    holds = bool(found) and all(abs(ratio - 1) <= CLOSE for ratio in found)
+    print(f"counting is faster as acceptance predicts, within {CLOSE:.0%}: {'yes' if holds else 'NO'}, {found}")
     if arguments.json:
         conditions = {
             "command": f"python bench/drafts.py --rounds {arguments.rounds} --json {arguments.json}",
-            "model": "pebble-q8_0.gguf, weights as float32, one thread, prompt reading not counted",
+            "model": "pebble-q8_0.gguf, weights as stored, one thread, prompt reading not counted",
             "time": "CPU time of the computing thread; the machine did other work",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
             "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
             "rounds": arguments.rounds,
         }
-        arguments.json.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps(
+                {"conditions": conditions, "holds": holds, "measured_over_predicted": found, "rows": rows}, indent=1
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

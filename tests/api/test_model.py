@@ -181,7 +181,38 @@ def test_drafts_of_the_model_in_the_box_change_nothing(drafts: int) -> None:
         lambda **more: model.complete("import os\n", max_tokens=25, temperature=1.0, seed=5, **more),
     ]
     for ask in requests:
-        assert ask(drafts=drafts) == ask()
+        assert ask(drafts=drafts) == ask(drafts=0)
+
+
+COUNTED = " ".join(map(str, [*range(1, 61), 1, 2, 3]))
+LINES = "\n".join(f"line {i}: the {w} is {i * 37 % 11}" for i, w in enumerate(["door", "lamp", "river", "stone"] * 3))
+TOOL = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [
+    {"name": f"{verb}_weather", "description": f"{verb} the weather of a city", "parameters": TOOL}
+    for verb in ("get", "set", "show")
+]
+REPEATING = {
+    "numbers again": {"messages": f"Repeat: {COUNTED}"},
+    "three tools": {"messages": "Get the weather for Oslo.", "tools": TOOLS * 3},
+    "a file with one changed line": {"messages": f"Repeat: {LINES}\n{LINES.replace('lamp', 'bell', 1)}"},
+}
+
+
+@pytest.mark.parametrize("name", REPEATING)
+def test_prompts_that_repeat_themselves_are_answered_the_same_by_default(name: str) -> None:  # case L09
+    model = strata.load(keep=False)
+
+    def ask(**options) -> Reply:
+        return model.chat(**REPEATING[name], thinking=False, max_tokens=100, logprobs=0, **options)
+
+    plain = ask(drafts=0)
+    assert len(plain.tokens) > 10
+    assert ask() == plain
+    for depth in (1, 4):
+        assert ask(drafts=depth) == ask(drafts=depth, lookup=False) == plain
+    windows = [event["args"] for event in json.loads(model.trace())["traceEvents"] if event["name"] == "window"]
+    sources = {source for window in windows for source in window["drafted"]}
+    assert sources == {"head", "lookup"} if name == "numbers again" else sources
 
 
 def test_drafts_without_a_draft_head_or_out_of_range_are_refused() -> None:

@@ -17,7 +17,7 @@ def slow_guess(tokens, count):
             shared += 1
         if shared >= SHORTEST:
             best = max(best, (shared, place))
-    return (tokens[best[1] :] * (count + 1))[:count] if best[0] else []
+    return (tokens[best[1] :] * (count + 1))[:count] if best[0] else [], best[0]
 
 
 @given(TEXTS, st.integers(0, 9))
@@ -27,16 +27,17 @@ def test_any_text_added_in_any_pieces(tokens, count):
     lookup.guess(3)
     lookup.extend(tokens[cut:])
     assert len(lookup) == len(tokens)
-    assert lookup.guess(count) == slow_guess(tokens, count)
+    match = lookup.guess(count)
+    assert (list(match.ids), match.shared) == slow_guess(tokens, count)
 
 
 def test_a_copy_is_guessed_and_a_repetition_goes_on():
-    assert Lookup([5, 6, 7, 8, 9, 1, 5, 6, 7]).guess(4) == [8, 9, 1, 5]
-    assert Lookup([1, 2, 3, 1, 2, 3, 1, 2, 3]).guess(5) == [1, 2, 3, 1, 2]
-    assert Lookup([1, 2, 3, 4]).guess(3) == []
+    assert Lookup([5, 6, 7, 8, 9, 1, 5, 6, 7]).guess(4) == ((8, 9, 1, 5), 3)
+    assert Lookup([1, 2, 3, 1, 2, 3, 1, 2, 3]).guess(5) == ((1, 2, 3, 1, 2), 6)
+    assert Lookup([1, 2, 3, 4]).guess(3) == ((), 0)
 
 
 def test_work_per_token_is_bounded():
-    lookup = Lookup([7] * 20_000)
-    assert max(len(places) for places in lookup._after.values()) == PLACES
-    assert lookup.guess(3) == [7, 7, 7]
+    same = Lookup([7] * 20_000)
+    assert len(list(same._places())) == PLACES
+    assert same.guess(3) == ((7, 7, 7), LONGEST)

@@ -40,7 +40,7 @@ class Scripted:
     def window(self, batch: list[tuple[SimpleNamespace, list[int]]]) -> list[SimpleNamespace]:
         """The place in the script after the ids of each, as if it were a residual."""
         return [
-            SimpleNamespace(residual=torch.full((len(ids), 1), float(state.length + len(ids) - len(self.prompt))))
+            SimpleNamespace(residual=torch.arange(1.0, len(ids) + 1)[:, None] + state.length - len(self.prompt))
             for state, ids in batch
         ]
 
@@ -48,11 +48,12 @@ class Scripted:
         """Count."""
         state.length += n
 
-    def logits(self, row: torch.Tensor) -> torch.Tensor:
+    def logits(self, rows: torch.Tensor) -> torch.Tensor:
         """All probability on the token whose turn it is, and more on a row that is no token."""
-        logits = torch.zeros(1, self.config.V)
-        logits[0, self.script[int(row)]] = 50.0
-        logits[0, -1] = 99.0
+        logits = torch.zeros(len(rows), self.config.V)
+        for logit, place in zip(logits, rows[:, 0].tolist(), strict=True):
+            logit[self.script[min(int(place), len(self.script) - 1)]] = 50.0
+        logits[:, -1] = 99.0
         return logits
 
 

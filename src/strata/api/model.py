@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from strata.api.answer import Answer
 from strata.api.reply import Event, Options, Reply, gather
 from strata.engine import Drafting, Sampling
+from strata.engine.drafting.options import DEEPEST
 from strata.errors import RequestError, StrataError, TextError
 from strata.text import ChatTemplate, OutputParser, Stops, Tokenizer
 from strata.worker import Event as Report
@@ -224,8 +225,8 @@ class Model:
         max_tokens, logprobs = given.pop("max_tokens", None), given.pop("logprobs", None)
         stops = Stops(given.pop("stop", None))
         grammar = self._grammar(given.pop("grammar", None), parser)
-        drafts = given.pop("drafts", 0)
-        drafting = Drafting(drafts, measured=True, lookup=False, head=self.ready.limits.head)
+        drafts, lookup = given.pop("drafts", DEEPEST), given.pop("lookup", True)
+        drafting = Drafting(drafts, measured=True, lookup=lookup, head=self.ready.limits.head)
         request = Submit(
             prompt=tuple(ids),
             id=f"{id(self)}-{next(self._numbers)}",

@@ -31,7 +31,8 @@ class Options(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     seed: int | None
     max_tokens: int | None
-    drafts: int | None  # most tokens guessed ahead with the draft head, 0 to 7, as far as it pays; not the answer
+    drafts: int | None  # most tokens guessed ahead, 0 to 7 (the default), as far as it pays; changes no answer
+    lookup: bool | None  # guess from the text so far as well as with the model's draft head; on if nothing is said
     stop: str | Sequence[str] | None  # texts that end the answer, and are no part of it
     logprobs: int | None  # report every token, with this many of the likeliest at its place, 0 to 20
     grammar: "Mapping[str, Any] | Grammar | None"  # the form of the answer, as OpenAI's response_format; `Grammar.of`

@@ -51,6 +51,7 @@ class SamplingFlags:
     seed: Annotated[int | None, _of("seed")] = None
     max_tokens: Annotated[int | None, _of("max_tokens")] = None
     drafts: Annotated[int | None, _of("drafts")] = None
+    lookup: Annotated[bool | None, _of("lookup")] = None
 
     def settings(self) -> dict[str, Any]:
         """All of them, by name."""

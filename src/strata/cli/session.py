@@ -41,4 +41,5 @@ def options(settings: Settings) -> "Options":
         "seed": settings.seed,
         "max_tokens": settings.max_tokens,
         "drafts": settings.drafts,
+        "lookup": settings.lookup,
     }

@@ -59,8 +59,11 @@ class Settings:
     max_tokens: int | None = _setting(Integer(1), "Most tokens of an answer.", unset="what the context leaves")
     drafts: int = _setting(
         Integer(0, 7),
-        "Most tokens guessed ahead with the model's draft head, as far as it pays; the answer stays the same.",
-        default=0,
+        "Most tokens guessed ahead, as far as it pays; the answer stays the same.",
+        default=7,
+    )
+    lookup: bool = _setting(
+        Switch(), "Guess from the text so far as well as with the model's draft head.", default=True
     )
     thinking: bool = _setting(Switch(), "Let the model think before it answers.", default=True)
     effort: str | None = _setting(Text(), "How hard to think: low, medium or xhigh.", unset="the model's own default")

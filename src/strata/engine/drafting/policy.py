@@ -1,7 +1,8 @@
 """How many tokens to guess: as many as make the expected tokens per millisecond largest. Pure arithmetic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class Costs:
         return self.windows[depth] + depth * self.draft
 
 
+class Plan(NamedTuple):
+    """How many tokens to guess, and how many times the speed without guesses that promises."""
+
+    depth: int = 0
+    speed: float = 1.0
+
+
 def expected_tokens(acceptance: Sequence[float], depth: int) -> float:
     """Tokens a window yields: one of its own, and each draft if it and all before it are accepted.
 
@@ -35,7 +43,7 @@ def expected_tokens(acceptance: Sequence[float], depth: int) -> float:
     return total
 
 
-def best_depth(acceptance: Sequence[float], costs: Costs, gain: float = 1.02) -> int:
+def best_plan(acceptance: Sequence[float], costs: Costs, gain: float = 1.02) -> Plan:
     """The depth with the most tokens per unit of time.
 
     Args:
@@ -46,12 +54,12 @@ def best_depth(acceptance: Sequence[float], costs: Costs, gain: float = 1.02) ->
     Returns:
         A depth from 0 to len(acceptance); 0 when drafting does not pay. Of equal depths the smaller.
     """
-    plain = 1.0 / costs.step(0)
-    best, rate = 0, plain * gain
+    plain = costs.step(0)
+    best, least = Plan(), gain
     for depth in range(1, len(acceptance) + 1):
-        speed = expected_tokens(acceptance, depth) / costs.step(depth)
-        if speed > rate:
-            best, rate = depth, speed
+        speed = expected_tokens(acceptance, depth) / costs.step(depth) * plain
+        if speed > least:
+            best, least = Plan(depth, speed), speed
     return best
 
 
@@ -59,19 +67,29 @@ def best_depth(acceptance: Sequence[float], costs: Costs, gain: float = 1.02) ->
 class Acceptance:
     """How often drafts of each depth were right lately, given that those before them were.
 
-    Old outcomes fade by `FADE` each time their depth is tried. Before anything is known a draft is worth trying.
+    Old outcomes fade by `FADE` each time their depth is tried. What little is known of a depth is rounded off with the
+    rate of the one before it, as if it had been tried `ROUNDED` times with that outcome: text that is easy for one step
+    is easy for the next.
+
+    Attributes:
+        right: outcomes by depth, the first step's first.
+        tried: how many of each depth are counted.
+        prior: how often the first step is taken to be right until it was tried.
     """
 
     right: tuple[float, ...]
     tried: tuple[float, ...]
+    prior: float = 0.5
 
     FADE = 0.95
     """Half of an outcome's weight is gone after 14 further ones."""
 
+    ROUNDED = 2.0
+
     @classmethod
-    def hopeful(cls, depth: int) -> "Acceptance":
-        """Nothing known yet: as if two of three drafts at every depth had been right."""
-        return cls((2.0,) * depth, (3.0,) * depth)
+    def unknown(cls, depth: int, prior: float = 0.5) -> "Acceptance":
+        """Nothing tried yet."""
+        return cls((0.0,) * depth, (0.0,) * depth, prior)
 
     def after(self, drafted: int, accepted: int) -> "Acceptance":
         """What is known after a window whose first `accepted` of `drafted` drafts were right."""
@@ -79,9 +97,54 @@ class Acceptance:
         for depth in range(min(drafted, accepted + 1, len(tried))):
             right[depth] = right[depth] * self.FADE + (depth < accepted)
             tried[depth] = tried[depth] * self.FADE + 1
-        return Acceptance(tuple(right), tuple(tried))
+        return Acceptance(tuple(right), tuple(tried), self.prior)
 
     @property
     def rates(self) -> tuple[float, ...]:
         """Estimated probabilities."""
-        return tuple(r / t for r, t in zip(self.right, self.tried, strict=True))
+        rates, before = [], self.prior
+        for right, tried in zip(self.right, self.tried, strict=True):
+            before = (right + self.ROUNDED * before) / (tried + self.ROUNDED)
+            rates.append(before)
+        return tuple(rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """When to try a draft again after drafts have stopped paying: text changes.
+
+    Each retry doubles the windows to the next one, until drafts have gained something again.
+
+    Attributes:
+        idle: windows since drafts last were tried.
+        wait: windows to stay idle.
+    """
+
+    idle: int = 0
+    wait: int = 16
+
+    MOST = 64
+    """Most windows between two retries: one wasted draft in 64 windows costs less than half a percent."""
+
+    PAID = 8
+    """Tokens gained in a row of windows with drafts after which the next wait is a short one again."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time."""
+        return self.idle >= self.wait
+
+    def waited(self) -> "Retries":
+        """After a window without drafts."""
+        return replace(self, idle=self.idle + 1)
+
+    def tried(self, *, again: bool, gained: int) -> "Retries":
+        """After a window with drafts.
+
+        Args:
+            again: it was a retry.
+            gained: tokens accepted since drafts began or began again, this window's among them.
+        """
+        if gained >= self.PAID:
+            return Retries()
+        return Retries(0, min(self.MOST, 2 * self.wait) if again else self.wait)
