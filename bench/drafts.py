@@ -170,7 +170,7 @@ def main() -> None:
     if arguments.json:
         conditions = {
             "command": f"python bench/drafts.py --rounds {arguments.rounds} --json {arguments.json}",
-            "model": "pebble-q8_0.gguf, weights as float32, one thread, prompt reading not counted",
+            "model": "pebble-q8_0.gguf, weights as stored, one thread, prompt reading not counted",
             "time": "CPU time of the computing thread; the machine did other work",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
             "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
