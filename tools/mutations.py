@@ -12,6 +12,11 @@ SELECT = ("tests/ops/test_qsa.py",)
 STEPS = ("tests/model/test_parity.py",)
 MTP = ("tests/model/test_mtp.py",)
 COMPUTE = ("tests/experts/test_compute.py", "-k", "judges")
+POLICY = ("tests/engine/test_policy.py",)
+MEASURED = ("tests/engine/test_measured.py",)
+GUESSER = ("tests/engine/test_guesser.py",)
+LOOKUP = ("tests/engine/test_lookup.py",)
+DRAFTS = "engine/drafting/"
 STORED = ("tests/model/test_stored_weights.py",)
 
 
@@ -447,5 +452,37 @@ MUTATIONS = (
         "or info.type.name not in self._kept or cut % info.type.weights:",
         "or info.type.name not in self._kept:",
         STORED,
+    ),
+    # guessing ahead
+    _m("drafts: retries never become rare", DRAFTS + "policy.py", "2 * self.wait)", "self.wait)", POLICY),
+    _m(
+        "drafts: what is known of a depth is not rounded off",
+        DRAFTS + "policy.py",
+        "ROUNDED = 2.0",
+        "ROUNDED = 0.01",
+        POLICY,
+    ),
+    _m(
+        "drafts: a lookup goes before a better head",
+        DRAFTS + "drafter.py",
+        "looked.speed >= chained",
+        "99 >= chained",
+        GUESSER,
+    ),
+    _m(
+        "drafts: short matches believed like long ones",
+        DRAFTS + "drafter.py",
+        "match.shared >= LONG",
+        "match.shared",
+        GUESSER,
+    ),
+    _m("drafts: one row's bad moment is believed", DRAFTS + "timings.py", "if m >= n)", "if m == n)", MEASURED),
+    _m("drafts: times are believed for ever", DRAFTS + "timings.py", "KEPT = 1000", "KEPT = 10**9", MEASURED),
+    _m(
+        "lookup: of equal matches the oldest",
+        DRAFTS + "lookup.py",
+        "if shared > length:",
+        "if shared >= length:",
+        LOOKUP,
     ),
 )
