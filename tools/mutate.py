@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from mutations import MUTATIONS, Mutation
@@ -21,16 +22,25 @@ PAGE = ROOT / "docs" / "mutations.md"
 START, END = "<!-- table: python tools/mutate.py -->", "<!-- end of table -->"
 
 
+@cache
+def green(tests: tuple[str, ...]) -> bool:
+    """Whether the tests pass on an unchanged copy; else their being red would say nothing."""
+    return attempt(Mutation("", "", "", "", tests)) == "SURVIVED"
+
+
 def attempt(mutation: Mutation) -> str:
-    """Return "red" if a test noticed, else what went wrong."""
+    """Return "red" if a test noticed, else what went wrong; without a file nothing is changed."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.gguf"))
-        target = source / "strata" / mutation.file
-        text = target.read_text()
-        if text.count(mutation.old) != 1:
-            return f"not applied: found {text.count(mutation.old)} times"
-        target.write_text(text.replace(mutation.old, mutation.new))
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        if mutation.file:
+            target = source / "strata" / mutation.file
+            text = target.read_text()
+            if text.count(mutation.old) != 1:
+                return f"not applied: found {text.count(mutation.old)} times"
+            if not green(mutation.tests):
+                return "its tests are red without it"
+            target.write_text(text.replace(mutation.old, mutation.new))
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:xdist"),
             *("-o", f"pythonpath={source} tests", "--durations=0", *mutation.tests),

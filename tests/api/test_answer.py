@@ -107,11 +107,13 @@ def test_every_token_is_reported_before_its_text(logprobs) -> None:  # case G07
 class Guided(Scripted):
     """Says what it is told to, but is open to other ideas: every other token has some probability."""
 
-    def logits(self, row):
-        place = int(row)
-        logits = torch.from_numpy(np.random.default_rng(place).standard_normal((1, self.config.V)).astype(np.float32))
+    def logits(self, rows):
+        return torch.stack([self._row(int(place)) for place in rows[:, 0]])
+
+    def _row(self, place):
+        logits = torch.from_numpy(np.random.default_rng(place).standard_normal(self.config.V).astype(np.float32))
         if place < len(self.script):
-            logits[0, self.script[place]] += 20
+            logits[self.script[place]] += 20
         return logits
 
 

@@ -35,6 +35,7 @@ def test_a_copy_is_guessed_and_a_repetition_goes_on():
     assert Lookup([5, 6, 7, 8, 9, 1, 5, 6, 7]).guess(4) == ((8, 9, 1, 5), 3)
     assert Lookup([1, 2, 3, 1, 2, 3, 1, 2, 3]).guess(5) == ((1, 2, 3, 1, 2), 6)
     assert Lookup([1, 2, 3, 4]).guess(3) == ((), 0)
+    assert Lookup([1, 2, 3, 4, 9, 1, 2, 3, 5, 8, 1, 2, 3]).guess(1) == ((5,), 3), "of equals the most recent"
 
 
 def test_work_per_token_is_bounded():
