@@ -70,10 +70,11 @@ class Model:
 
     @property
     def config(self) -> "ModelConfig":
-        """Dimensions."""
+        """Dimensions, with the context and scaling in force."""
+        from strata.loading.stretch import stretched
         from strata.model import load_config
 
-        return load_config(self.file.metadata)
+        return stretched(load_config(self.file.metadata), self.ready.context, self.ready.rope_scale)
 
     @property
     def network(self) -> "Network":

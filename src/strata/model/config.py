@@ -96,7 +96,7 @@ class ModelConfig:
     S: int
     r: int
     eps: float
-    context: int  # trained context length, in tokens
+    context: int  # tokens a conversation may hold: the trained length, unless `stretch` says otherwise
     mixers: tuple[Mixer, ...]  # one per trunk layer
     gdn: Gdn
     qsa: Qsa
