@@ -73,7 +73,7 @@ def test_conversations_of_another_scale_are_not_gone_on_with(tiny, tmp_path) -> 
     text = "a b c d e f g h " * 13
     found = []
     for options in ({"rope_scale": 2}, {"rope_scale": 2}, {"rope_scale": 3}, {}, {"rope_scale": 2, "context": 500}):
-        with strata.load(tiny, folder=str(tmp_path), **options) as model:
+        with strata.load(tiny, folder=str(tmp_path), rows=64, step=64, **options) as model:
             found.append(model.complete(text, max_tokens=2).usage.cached_tokens > 100)
     assert found == [False, True, False, False, True]
 
