@@ -25,6 +25,7 @@ def load_model(settings: Settings, output: Output) -> "Model":
             threads=settings.threads,
             context=settings.context,
             rope_scale=rope_factor(settings),
+            kv=settings.kv,
             process=True,
             on_load=bar.step,
         )

@@ -36,6 +36,11 @@ class Settings:
         "Make the context this many times as long as the trained one; 1 is off. It changes short texts too.",
         unset="the model file's, else off",
     )
+    kv: str = _setting(
+        Choice(("f32", "f16", "q8", "q4")),
+        "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
+        default="f32",
+    )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"
     )

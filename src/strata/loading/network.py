@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
 from strata.loading import ram
+from strata.loading.cache import cached_as
 from strata.loading.stretch import stretched
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
-    from strata.model import Network
+    from strata.model import ModelConfig, Network
 
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
@@ -41,6 +42,7 @@ def load_network(
     threads: int | None = None,
     context: int | None = None,
     rope_scale: float | None = None,
+    kv: str = "f32",
     on_load: OnLoad | None = None,
 ) -> tuple["Network", tuple[str, ...]]:
     """Read the weights of an open file.
@@ -54,6 +56,7 @@ def load_network(
             far as the container's share of processor time allows.
         context: tokens a conversation may hold, see `strata.loading.stretch`.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
+        kv: type in which keys and values are kept, see `strata.model.kv`.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Returns:
@@ -63,25 +66,27 @@ def load_network(
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer cannot be used.
         StrataError: it does not fit into memory.
-        RequestError: threads is no integer from 1 to 1024, or the model cannot have such a context.
+        RequestError: threads is no integer from 1 to 1024, or the model cannot have such a context or cache.
     """
+    from strata.model import load_config
+
     check_threads(threads)
     try:
-        return _load(file, threads, context, rope_scale, on_load)
+        config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
+        return _load(file, config, threads, on_load)
     except ModelError as error:
         raise file.error(error) from error
 
 
 def _load(
-    file: "ModelFile", threads: int | None, context: int | None, rope_scale: float | None, on_load: OnLoad | None
+    file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None
 ) -> tuple["Network", tuple[str, ...]]:
     import torch
 
     from strata.experts.pool import choose, read
-    from strata.model import Network, load_config, load_weights, take_inventory
+    from strata.model import Network, load_weights, take_inventory
     from strata.ops import bind, workers
 
-    config = stretched(load_config(file.metadata), context, rope_scale)
     inventory = take_inventory(file.directory, config)
     if file.tokenizer.size > config.V:
         raise ModelError(f"the tokenizer has {file.tokenizer.size} tokens, but the embedding only {config.V} rows")

@@ -37,6 +37,7 @@ class Qsa:
     id: int  # indexer head width
     budget: int  # tokens selected
     ratio: int  # tokens per block
+    kv: str = "f32"  # type of the trunk's cached keys and values (`strata.model.kv`); no property of a file
 
 
 @dataclass(frozen=True, slots=True)

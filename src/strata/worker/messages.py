@@ -30,6 +30,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         options: values of the scheduler's options by name.
         context: tokens a conversation may have; None for what model and scale allow.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
+        kv: type in which keys and values are kept.
     """
 
     path: str | None = None
@@ -37,6 +38,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     options: dict[str, Any] = {}
     context: int | None = None
     rope_scale: float | None = None
+    kv: str = "f32"
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):
@@ -218,6 +220,7 @@ class Ready(Message, frozen=True, tag="ready"):
         unused: tensors of the file that are not used.
         engine: "model" or "script".
         rope_scale: factor of YaRN in force; 1 without.
+        kv: type in which keys and values are kept.
     """
 
     model: str
@@ -230,6 +233,7 @@ class Ready(Message, frozen=True, tag="ready"):
     unused: tuple[str, ...] = ()
     engine: str = "model"
     rope_scale: float = 1.0
+    kv: str = "f32"
 
 
 class Progress(Message, frozen=True, tag="progress"):

@@ -23,8 +23,8 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
 ) -> int:
     """Show what a model file holds: dimensions, tensors by role and type, and what would go where.
 
-    Nothing is loaded. Unknown metadata keys and unused tensors are listed. The context is the one that --context and
-    --rope-scale would give.
+    Nothing is loaded. Unknown metadata keys and unused tensors are listed. Context and cache are those that --context,
+    --rope-scale and --kv would give.
 
     Args:
         file: A GGUF file, any file of a split set, or the name of a model in the box; without it, --model.
@@ -42,7 +42,7 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
         from strata.loading.bundled import find
 
         directory = open_model(find(model))
-        facts = report(directory, context=settings.context, rope_scale=scale)
+        facts = report(directory, context=settings.context, rope_scale=scale, kv=settings.kv)
     damage = _check(directory) if check else None
     if context.output.json:
         from strata.cli.inspection.as_json import as_json
