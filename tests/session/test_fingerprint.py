@@ -38,6 +38,10 @@ def test_what_changes_a_state_changes_it(net, monkeypatch) -> None:
     assert fingerprint(net) not in found
 
 
+def test_how_much_a_conversation_may_hold_does_not(net) -> None:
+    assert fingerprint(replace(net, config=replace(net.config, context=77))) == fingerprint(net)
+
+
 @pytest.mark.parametrize("most", [0, 1 << 40], ids=["sampled", "whole"])
 def test_other_weights_of_the_same_shape_change_it(net, monkeypatch, most) -> None:
     monkeypatch.setattr(module, "WHOLE", most)

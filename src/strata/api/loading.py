@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from strata.api.model import Model
+from strata.loading.cache import check_kv
 from strata.loading.files import ModelFile
 from strata.loading.network import OnLoad, check_threads
+from strata.loading.stretch import check_context
 from strata.worker import Care, Client, ModelEngine
 from strata.worker.answering import InProcess, Source
 
@@ -13,6 +15,9 @@ def load(
     path: str | Path | None = None,
     *,
     threads: int | None = None,
+    context: int | None = None,
+    rope_scale: float | None = None,
+    kv: str = "f32",
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -28,6 +33,11 @@ def load(
         threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
             work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
             far as the container's share of processor time allows.
+        context: tokens a conversation may hold; None is what the model was trained for, times its scale. Fewer take
+            less memory.
+        rope_scale: stretch the trained context this many times (YaRN), which changes short texts too; 1 is off, None
+            leaves what the file has.
+        kv: type in which keys and values are kept: "f32", "f16", "q8" or "q4"; smaller ones are less exact.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -38,12 +48,16 @@ def load(
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer or chat template cannot be used.
         StrataError: it does not fit into memory, or there is no such file.
-        RequestError: threads is no integer from 1 to 1024, or an option is unknown or out of range.
+        RequestError: threads is no integer from 1 to 1024, the model cannot have such a context or cache, or an option
+            is unknown or out of range.
         EngineError: the process died while loading.
     """
     check_threads(threads)
+    check_context(context, rope_scale)
+    check_kv(kv)
     file = ModelFile.open(path)
-    source = _beside(file, threads, on_load, options) if process else _inside(file, threads, on_load, options)
+    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv)
+    source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
         return Model(source, file.tokenizer, file.template, file.sampling, file)
     except BaseException:
@@ -51,15 +65,25 @@ def load(
         raise
 
 
-def _inside(file: ModelFile, threads: int | None, on_load: OnLoad | None, options: dict[str, object]) -> Source:
+def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Source:
     from strata.worker.resident import Resident
 
     file.template  # noqa: B018  # a broken one is found before memory is taken
-    return InProcess(Resident.of(file, threads=threads, on_load=on_load, options=options))
+    return InProcess(
+        Resident.of(
+            file,
+            threads=setup.threads,
+            context=setup.context,
+            rope_scale=setup.rope_scale,
+            kv=setup.kv,
+            on_load=on_load,
+            options=setup.options,
+        )
+    )
 
 
-def _beside(file: ModelFile, threads: int | None, on_load: OnLoad | None, options: dict[str, object]) -> Source:
-    client = Client(ModelEngine(str(file.path.absolute()), threads, options), Care())
+def _beside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Source:
+    client = Client(setup, Care())
     try:
         file.template, file.tokenizer, file.sampling  # noqa: B018  # made while the other process loads
         client.wait_ready(on_load=on_load)

@@ -71,10 +71,13 @@ class Model:
 
     @property
     def config(self) -> "ModelConfig":
-        """Dimensions."""
+        """Dimensions, with context, scaling and type of the cache in force."""
+        from strata.loading.cache import cached_as
+        from strata.loading.stretch import stretched
         from strata.model import load_config
 
-        return load_config(self.file.metadata)
+        here = self.ready
+        return cached_as(stretched(load_config(self.file.metadata), here.context, here.rope_scale), here.kv)
 
     @property
     def network(self) -> "Network":

@@ -24,7 +24,7 @@ Without --model it runs Pebble, the small model in the box: try `strata chat "Co
 """
 
 _NO_FLAGS = GlobalFlags()
-_GLOBAL_NAMES = {f"--{field.name}" for field in fields(GlobalFlags)}
+_GLOBAL_NAMES = {f"--{field.name.replace('_', '-')}" for field in fields(GlobalFlags)}
 
 
 def build(context: Context) -> App:

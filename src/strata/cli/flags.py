@@ -25,13 +25,17 @@ class GlobalFlags:
 
     model: Annotated[str | None, _of("model")] = None
     threads: Annotated[int | None, _of("threads")] = None
+    context: Annotated[int | None, _of("context")] = None
+    rope_scaling: Annotated[str | None, _of("rope_scaling")] = None
+    rope_scale: Annotated[float | None, _of("rope_scale")] = None
+    kv: Annotated[str | None, _of("kv")] = None
     config: Annotated[Path | None, Parameter(help="Read this config file instead of the default one.")] = None
     json: Annotated[bool, Parameter(help="Print JSON for machines.", negative=(), show_default=False)] = False
     debug: Annotated[bool | None, _of("debug"), Parameter(negative=())] = None
 
     def settings(self) -> dict[str, Any]:
         """The settings among them, by name."""
-        return {"model": self.model, "threads": self.threads, "debug": self.debug}
+        return {name: value for name, value in asdict(self).items() if name in SETTINGS}
 
 
 @Parameter(name="*")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from strata.cli.output import Output
 from strata.cli.progress import Bar
 from strata.config import Settings
+from strata.config.settings import rope_factor
 from strata.loading.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ def load_model(settings: Settings, output: Output) -> "Model":
     with bar:
         from strata.api import load
 
-        model = load(settings.model, threads=settings.threads, process=True, on_load=bar.step)
+        model = load(
+            settings.model,
+            threads=settings.threads,
+            context=settings.context,
+            rope_scale=rope_factor(settings),
+            kv=settings.kv,
+            process=True,
+            on_load=bar.step,
+        )
     if model.unused:
         more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
         output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")

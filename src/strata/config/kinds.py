@@ -32,6 +32,28 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return f"{', '.join(self.words[:-1])} or {self.words[-1]}"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, str) or value not in self.words:
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """On or off."""
 
@@ -118,4 +140,4 @@ class Number:
         return number
 
 
-Kind = Text | Switch | Integer | Number
+Kind = Text | Choice | Switch | Integer | Number

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strata.config.kinds import Integer, Kind, Number, Switch, Text
+from strata.config.kinds import Choice, Integer, Kind, Number, Switch, Text
+from strata.errors import ConfigError
 
 
 def _setting(kind: Kind, meaning: str, *, default: Any = None, unset: str = "") -> Any:
@@ -19,6 +20,26 @@ class Settings:
     )
     threads: int | None = _setting(
         Integer(1, 1024), "CPU threads to compute with.", unset="one for a small model, else one a core"
+    )
+    context: int | None = _setting(
+        Integer(2),
+        "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",
+        unset="what the model was trained for, times the scale",
+    )
+    rope_scaling: str | None = _setting(
+        Choice(("none", "yarn")),
+        "How positions are scaled for long contexts; none turns off what the file has.",
+        unset="the model file's; yarn where a scale is set",
+    )
+    rope_scale: float | None = _setting(
+        Number(64.0, 1.0),
+        "Make the context this many times as long as the trained one; 1 is off. It changes short texts too.",
+        unset="the model file's, else off",
+    )
+    kv: str = _setting(
+        Choice(("f32", "f16", "q8", "q4")),
+        "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
+        default="f32",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"
@@ -68,6 +89,22 @@ class Settings:
     thinking: bool = _setting(Switch(), "Let the model think before it answers.", default=True)
     effort: str | None = _setting(Text(), "How hard to think: low, medium or xhigh.", unset="the model's own default")
     debug: bool = _setting(Switch(), "Show where in the code an error arose.", default=False)
+
+
+def rope_factor(settings: Settings) -> float | None:
+    """The two settings of rotary scaling as one number: 1 is off, None leaves what the file has.
+
+    Raises:
+        ConfigError: yarn without a scale.
+    """
+    if settings.rope_scaling == "none":
+        return 1.0
+    if settings.rope_scaling == "yarn" and settings.rope_scale is None:
+        raise ConfigError(
+            "rope_scaling is yarn, but nothing says by how much; set rope_scale (--rope-scale 2 doubles the context), "
+            "or leave both out to keep what the model file has"
+        )
+    return settings.rope_scale
 
 
 @dataclass(frozen=True, slots=True)

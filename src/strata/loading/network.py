@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
 from strata.loading import ram
+from strata.loading.cache import cached_as
+from strata.loading.stretch import stretched
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
-    from strata.model import Network
+    from strata.model import ModelConfig, Network
 
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
@@ -35,7 +37,13 @@ def check_threads(threads: int | None) -> None:
 
 
 def load_network(
-    file: "ModelFile", *, threads: int | None = None, on_load: OnLoad | None = None
+    file: "ModelFile",
+    *,
+    threads: int | None = None,
+    context: int | None = None,
+    rope_scale: float | None = None,
+    kv: str = "f32",
+    on_load: OnLoad | None = None,
 ) -> tuple["Network", tuple[str, ...]]:
     """Read the weights of an open file.
 
@@ -46,6 +54,9 @@ def load_network(
         threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
             work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
             far as the container's share of processor time allows.
+        context: tokens a conversation may hold, see `strata.loading.stretch`.
+        rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
+        kv: type in which keys and values are kept, see `strata.model.kv`.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Returns:
@@ -55,23 +66,27 @@ def load_network(
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer cannot be used.
         StrataError: it does not fit into memory.
-        RequestError: threads is no integer from 1 to 1024.
+        RequestError: threads is no integer from 1 to 1024, or the model cannot have such a context or cache.
     """
+    from strata.model import load_config
+
     check_threads(threads)
     try:
-        return _load(file, threads, on_load)
+        config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
+        return _load(file, config, threads, on_load)
     except ModelError as error:
         raise file.error(error) from error
 
 
-def _load(file: "ModelFile", threads: int | None, on_load: OnLoad | None) -> tuple["Network", tuple[str, ...]]:
+def _load(
+    file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None
+) -> tuple["Network", tuple[str, ...]]:
     import torch
 
     from strata.experts.pool import choose, read
-    from strata.model import Network, load_config, load_weights, take_inventory
+    from strata.model import Network, load_weights, take_inventory
     from strata.ops import bind, workers
 
-    config = load_config(file.metadata)
     inventory = take_inventory(file.directory, config)
     if file.tokenizer.size > config.V:
         raise ModelError(f"the tokenizer has {file.tokenizer.size} tokens, but the embedding only {config.V} rows")

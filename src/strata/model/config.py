@@ -37,6 +37,7 @@ class Qsa:
     id: int  # indexer head width
     budget: int  # tokens selected
     ratio: int  # tokens per block
+    kv: str = "f32"  # type of the trunk's cached keys and values (`strata.model.kv`); no property of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class ModelConfig:
     S: int
     r: int
     eps: float
-    context: int  # trained context length, in tokens
+    context: int  # tokens a conversation may hold: the trained length, unless `stretch` says otherwise
     mixers: tuple[Mixer, ...]  # one per trunk layer
     gdn: Gdn
     qsa: Qsa

@@ -101,7 +101,7 @@ def cut(state: State, start: int, end: int, ratio: int) -> Span:
     """
     if not 0 <= start < end <= state.length:
         raise SnapshotError(f"tokens {start} to {end} are not within a state of {state.length}")
-    tables = {}
+    tables, numbers = {}, {}
     for name, rows in _tables(state):
         count = _count(name, ratio)
         if rows.length != count(state.length):
@@ -110,7 +110,8 @@ def cut(state: State, start: int, end: int, ratio: int) -> Span:
                 "only settled states are kept"
             )
         tables[name] = rows.upto(rows.length)[count(start) : count(end)].clone()
-    _check_finite(tables, state.length)
+        numbers[name] = rows.decode(tables[name])
+    _check_finite(numbers, state.length)
     return Span(start, end, ratio, tables)
 
 

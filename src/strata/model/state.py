@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Mixer, ModelConfig
+from strata.model.kv import codec
 from strata.model.rows import Rows
 
 
@@ -26,8 +27,8 @@ class GdnState:
 class QsaState:
     """What an attention layer remembers."""
 
-    k: Rows  # [nkv, hd] a token
-    v: Rows  # [nkv, hd] a token
+    k: Rows  # [nkv, hd] a token, as the cache's type stores it
+    v: Rows  # likewise
     ik: Rows  # [id] a token: raw indexer keys
     blocks: Rows  # [id] a complete block of tokens: pooled, normalised and rotated
 
@@ -99,7 +100,7 @@ class State:
             next_position=0,
             positions=Rows((3,), torch.int64),
             history=(ple.eos,) * (ple.n - 1) if ple else (),
-            layers=tuple(_gdn(c) if mixer is Mixer.GDN else _qsa(c) for mixer in c.mixers),
+            layers=tuple(_gdn(c) if mixer is Mixer.GDN else _qsa(c, c.qsa.kv) for mixer in c.mixers),
             ngram_tail=torch.zeros((ple.conv - 1) * ple.n if ple else 0, c.S * c.H),
             mtp=_mtp(c) if drafts else None,
         )
@@ -143,11 +144,13 @@ def _gdn(c: ModelConfig) -> GdnState:
     return GdnState(torch.zeros(g.nv, g.d, g.d), torch.zeros(g.conv - 1, g.channels))
 
 
-def _qsa(c: ModelConfig) -> QsaState:
-    q = c.qsa
-    return QsaState(Rows((q.nkv, q.hd)), Rows((q.nkv, q.hd)), Rows((q.id,)), Rows((q.id,)))
+def _qsa(c: ModelConfig, kv: str) -> QsaState:
+    q, how = c.qsa, codec(kv)
+    shape, dtype = ((q.nkv, q.hd), torch.float32) if how is None else (how.stored(q.nkv, q.hd), how.dtype)
+    return QsaState(Rows(shape, dtype, how), Rows(shape, dtype, how), Rows((q.id,)), Rows((q.id,)))
 
 
 def _mtp(c: ModelConfig) -> MtpState:
     width = c.S * c.H
-    return MtpState(torch.zeros(width), Rows((3,), torch.int64), _qsa(c), Rows((width,)))
+    # Every guess looks at every cell of the head, and decoding them all would take longer than the guess may.
+    return MtpState(torch.zeros(width), Rows((3,), torch.int64), _qsa(c, "f32"), Rows((width,)))

@@ -89,10 +89,10 @@ def extend(
         block_keys: raw keys and the position of each block's first token to block keys.
 
     Returns:
-        All keys, values and block keys, the new ones included.
+        All keys and values, as they are stored, and block keys, the new ones included.
     """
     for table, new in zip((memory.k, memory.v, memory.ik), rows, strict=True):
-        table.write(new)
+        table.write(table.encode(new))
     seen = memory.k.length + len(rows[0])
     old, complete = memory.blocks.length, seen // ratio
     if complete > old:

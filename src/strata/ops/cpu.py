@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig, Ple
+from strata.model.kv import Codec
 from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
 from strata.model.state import GdnState, QsaState, State
 from strata.ops import conversation
@@ -29,6 +30,7 @@ from strata.ops.qsa import attend
 from strata.ops.qsa import kernel as attention
 from strata.ops.qsa import project as qsa
 from strata.ops.qsa import reference as plain_attention
+from strata.ops.qsa import stored as stored_attention
 from strata.ops.rope import reference as rope
 
 
@@ -126,16 +128,20 @@ class CpuOps:
             assert isinstance(memory, QsaState)
             rows = (own.k, own.v, own.ik)
             k, v, blocks = conversation.extend(memory, segment.memory.positions, rows, c.ratio, block_keys)
-            parts.append(self.attend(own, k, v, blocks, sparse=sparse))
+            parts.append(self.attend(own, k, v, blocks, sparse=sparse, codec=memory.k.codec))
         return attend.gated(joined(parts), x.gate)
 
-    def attend(self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool) -> Tensor:
+    def attend(
+        self, x: QsaInputs, k: Tensor, v: Tensor, block_keys: Tensor, *, sparse: bool, codec: Codec | None = None
+    ) -> Tensor:
         """Attention of the last T of n tokens over what the indexer selects (all, unless sparse): [T, nh, hd].
 
-        `k` and `v` are [n, nkv, hd] and include the T rows themselves.
+        `k` and `v` are [n, nkv, hd], or what the codec stores of it, and include the T rows themselves.
         """
         c = self._c.qsa
         blocks = c.budget // c.ratio if sparse else len(block_keys)
+        if codec is not None:
+            return stored_attention.attend(x.q, x.iq, k, v, block_keys, blocks, c.ratio, codec)
         run = plain_attention.attend if k.dtype == torch.float64 else attention.attend
         return run(x.q, x.iq, k, v, block_keys, blocks, c.ratio)
 

@@ -36,7 +36,9 @@ ALIGN = 64
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""
 
-DTYPES = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.float16, torch.bfloat16, torch.int64)}
+DTYPES = {
+    str(t).removeprefix("torch."): t for t in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
+}
 
 
 class StoredFileError(StrataError):

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ def fingerprint(network: "Network", extra: str = "") -> str:
 
     add("states", STATES)
     add("byte order", sys.byteorder)
-    add("config", network.config)
+    add("config", replace(network.config, context=0))  # how much a conversation may hold changes no byte of it
     add("drafts", network.drafts)
     add("mtp", network.mtp)
     add("tables", [(name, str(tensor.dtype)) for name, tensor in network.new_state().tensors()])

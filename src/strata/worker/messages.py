@@ -28,11 +28,17 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         path: file, or name of a bundled model; None is Pebble.
         threads: CPU threads; None lets the engine choose.
         options: values of the scheduler's options by name.
+        context: tokens a conversation may have; None for what model and scale allow.
+        rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
+        kv: type in which keys and values are kept.
     """
 
     path: str | None = None
     threads: int | None = None
     options: dict[str, Any] = {}
+    context: int | None = None
+    rope_scale: float | None = None
+    kv: str = "f32"
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):
@@ -213,6 +219,8 @@ class Ready(Message, frozen=True, tag="ready"):
         sampling: values the model file recommends, by name.
         unused: tensors of the file that are not used.
         engine: "model" or "script".
+        rope_scale: factor of YaRN in force; 1 without.
+        kv: type in which keys and values are kept.
     """
 
     model: str
@@ -224,6 +232,8 @@ class Ready(Message, frozen=True, tag="ready"):
     sampling: dict[str, Any] = {}
     unused: tuple[str, ...] = ()
     engine: str = "model"
+    rope_scale: float = 1.0
+    kv: str = "f32"
 
 
 class Progress(Message, frozen=True, tag="progress"):

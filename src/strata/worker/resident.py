@@ -71,7 +71,15 @@ class Resident:
             StrataError: it cannot be loaded.
         """
         file = ModelFile.open(setup.path)
-        return cls.of(file, threads=setup.threads, on_load=on_load, options=setup.options)
+        return cls.of(
+            file,
+            threads=setup.threads,
+            context=setup.context,
+            rope_scale=setup.rope_scale,
+            kv=setup.kv,
+            on_load=on_load,
+            options=setup.options,
+        )
 
     @classmethod
     def of(
@@ -79,6 +87,9 @@ class Resident:
         file: ModelFile,
         *,
         threads: int | None = None,
+        context: int | None = None,
+        rope_scale: float | None = None,
+        kv: str = "f32",
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
     ) -> Self:
@@ -87,6 +98,9 @@ class Resident:
         Args:
             file: the model.
             threads: CPU threads; None for what suits it.
+            context: tokens a conversation may hold; None for what model and scale allow.
+            rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
+            kv: type in which keys and values are kept.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
 
@@ -94,7 +108,9 @@ class Resident:
             StrataError: it cannot be loaded, or an option is unknown or out of range.
         """
         sampling = file.sampling
-        network, unused = load_network(file, threads=threads, on_load=on_load)
+        network, unused = load_network(
+            file, threads=threads, context=context, rope_scale=rope_scale, kv=kv, on_load=on_load
+        )
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
@@ -110,6 +126,8 @@ class Resident:
             stop_ids=file.tokenizer.eos_ids,
             sampling=values.plain(sampling),
             unused=unused,
+            rope_scale=config.rope.scale,
+            kv=config.qsa.kv,
         )
         return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
 

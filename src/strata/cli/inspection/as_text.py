@@ -6,6 +6,7 @@ from strata.gguf import TensorDirectory
 from strata.loading import ram
 from strata.loading.ram import shown_bytes
 from strata.model.config import Mixer, ModelConfig
+from strata.model.kv import token_bytes
 
 
 def as_text(facts: Report, listed: TensorDirectory | None, damage: list[str] | None) -> str:
@@ -45,6 +46,7 @@ def _dimensions(c: ModelConfig) -> str:
             "Context",
             f"{c.context} tokens" + (f", stretched {c.rope.scale:g} times (YaRN)" if c.rope.scale != 1 else ""),
         ),
+        ("Cache", f"{shown_bytes(round(token_bytes(c)))} a token, keys and values in {c.qsa.kv}"),
         ("Experts", f"{c.moe.E} a layer, {c.moe.topk} used for a token, width {c.moe.I}; shared one of {c.moe.shared}"),
         ("Recurrent", f"{c.gdn.nk} key and {c.gdn.nv} value heads of {c.gdn.d}"),
         ("Attention", f"{c.qsa.nh} query and {c.qsa.nkv} key heads of {c.qsa.hd}"),

@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from strata.cli.context import Context
 from strata.cli.progress import Bar
+from strata.config.settings import rope_factor
 
 if TYPE_CHECKING:
     from strata.cli.inspection.report import Report
@@ -22,7 +23,8 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
 ) -> int:
     """Show what a model file holds: dimensions, tensors by role and type, and what would go where.
 
-    Nothing is loaded. Unknown metadata keys and unused tensors are listed.
+    Nothing is loaded. Unknown metadata keys and unused tensors are listed. Context and cache are those that --context,
+    --rope-scale and --kv would give.
 
     Args:
         file: A GGUF file, any file of a split set, or the name of a model in the box; without it, --model.
@@ -30,7 +32,9 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
         check: Read all weights and look for NaN, infinity and parts that were never written. Exit code 1 if there
             are any.
     """
-    model = context.resolve().settings.model if file is None else file
+    settings = context.resolve().settings
+    model = settings.model if file is None else file
+    scale = rope_factor(settings)
     bar = Bar("Reading the header")
     with bar:
         from strata.cli.inspection.report import report
@@ -38,7 +42,7 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
         from strata.loading.bundled import find
 
         directory = open_model(find(model))
-        facts = report(directory)
+        facts = report(directory, context=settings.context, rope_scale=scale, kv=settings.kv)
     damage = _check(directory) if check else None
     if context.output.json:
         from strata.cli.inspection.as_json import as_json

@@ -9,6 +9,8 @@ from typing import Any
 from strata.cli.inspection.roles import OTHER, ROLES, Role, role_of
 from strata.errors import ModelError
 from strata.gguf import TensorDirectory, TensorInfo
+from strata.loading.cache import cached_as
+from strata.loading.stretch import stretched
 from strata.model import ModelConfig, load_config, take_inventory
 
 
@@ -56,15 +58,18 @@ class Report:
     widened: tuple[str, ...]
 
 
-def report(directory: TensorDirectory) -> Report:
-    """Gather the facts.
+def report(
+    directory: TensorDirectory, *, context: int | None = None, rope_scale: float | None = None, kv: str = "f32"
+) -> Report:
+    """Gather the facts; context, scale and type of the cache as for `strata.load`.
 
     Raises:
+        RequestError: the model cannot have such a context or cache.
         ModelError: another architecture, or a tensor is missing or has another shape.
     """
     try:
         watched = _Watched(directory.metadata)
-        config = load_config(watched)
+        config = cached_as(stretched(load_config(watched), context, rope_scale), kv)
         inventory = take_inventory(directory, config)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error

@@ -170,6 +170,32 @@ def _kernel() -> Any:
     return compiled(_rows, f"void({cube}, {cube}, {cube}, {cube}, float32[:,::1], intp, intp, {scratch}, {cube})")
 
 
+def _select(iq, keys, seen, blocks, ratio, products, scores, bits, cells):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # compiled
+    count = seen // ratio
+    _score(iq, keys, count, products, scores)
+    return _choose(bits, count, seen, blocks, ratio, cells)
+
+
+@cache
+def _selection() -> Any:
+    return compiled(
+        _select,
+        "int64(float32[:,::1], float32[:,::1], intp, intp, intp, float32[::1], float32[::1], int32[::1], int64[::1])",
+    )
+
+
+def select(iq: Tensor, keys: Tensor, seen: int, blocks: int, ratio: int) -> Tensor:
+    """Tokens that `attend` takes for a row with indexer query `iq` [ih, id] that sees `seen` tokens, in rising order.
+
+    There are more complete blocks than the budget holds.
+    """
+    scores = np.empty(seen // ratio, dtype=np.float32)
+    cells = np.empty((blocks + 1) * ratio - 1, dtype=np.int64)
+    args = (seen, blocks, ratio, np.empty_like(scores), scores, scores.view(np.int32), cells)
+    found = _selection()(iq.contiguous().numpy(), keys.contiguous().numpy(), *args)
+    return torch.from_numpy(cells[:found])
+
+
 def attend(q: Tensor, iq: Tensor, k: Tensor, v: Tensor, keys: Tensor, blocks: int, ratio: int) -> Tensor:
     """Attention of the last T of n tokens over the blocks the indexer chooses and their own incomplete block.
 
