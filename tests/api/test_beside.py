@@ -108,7 +108,8 @@ def test_an_engine_that_is_killed_fails_its_answer_and_is_started_again(beside) 
 
 def test_nothing_is_left_when_it_is_closed() -> None:
     def engines() -> list[psutil.Process]:
-        return [child for child in psutil.Process().children() if "strata.worker" in child.cmdline()]
+        running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in running if "strata.worker" in child.cmdline()]
 
     before = engines()
     model = strata.load(process=True)

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from strata.api import Model
 from strata.engine import Sampling, Trace
@@ -47,6 +49,10 @@ class Scripted:
     def commit(self, state: SimpleNamespace, _done: SimpleNamespace, n: int) -> None:
         """Count."""
         state.length += n
+
+    def predictions(self, passes: list[SimpleNamespace]) -> NDArray[np.float32]:
+        """Of all rows of a window."""
+        return self.logits(torch.cat([done.residual for done in passes])).numpy()
 
     def logits(self, rows: torch.Tensor) -> torch.Tensor:
         """All probability on the token whose turn it is, and more on a row that is no token."""
