@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from strata.errors import RequestError
 from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.ops import bind
@@ -52,3 +53,9 @@ def test_a_prompt_and_windows(both):
     for net, state, done in ((cpu, theirs, a), (gpu, ours, b)):
         net.commit(state, done, 1)
     assert ours.length == theirs.length == 4
+
+
+def test_drafts_are_refused(both):
+    _, gpu = both
+    with pytest.raises(RequestError, match="the draft head does not run on the GPU yet"):
+        gpu.ops.new_state(drafts=True)

@@ -1,4 +1,4 @@
-"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
+"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows, without the draft head (`Ops.rms`)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Segment
@@ -80,8 +81,13 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
 
     def new_state(self, *, drafts: bool) -> GpuState:
-        """See `Ops.new_state`."""
-        assert not drafts, "the draft head is not on the GPU yet"
+        """See `Ops.new_state`.
+
+        Raises:
+            RequestError: every slot is taken, or drafts are asked for: the draft head does not run on a GPU yet.
+        """
+        if drafts:
+            raise RequestError("the draft head does not run on the GPU yet; ask for no drafts")
         return self._pool.new_state()
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
@@ -164,10 +170,6 @@ class GpuOps:
     def linear(self, x: Rows, w: Any) -> Tensor:
         """See `Ops.linear`."""
         return linear(x, w)
-
-    def rms(self, x: Tensor, w: Tensor, groups: int = 1) -> Rows:
-        """See `Ops.rms`."""
-        raise NotImplementedError
 
     def streams(self, x: Tensor) -> Streams:
         """See `Ops.streams`."""
