@@ -53,6 +53,17 @@ def test_a_second_turn_reads_nothing_again(request, which) -> None:
     assert second.text == "2, 3, 4"
 
 
+def test_a_clients_number_in_the_system_prompt_does_not_cost_a_reading(inside) -> None:  # case K13
+    rules = "You answer with numbers and nothing else. " * 12
+    talk = [{"role": "user", "content": "Count from 3 to 6."}]
+    for turn, nonce in enumerate(["a1b2c", "d3e4f", "00000"]):
+        line = f"x-anthropic-billing-header: cc_version=1.2.3; cc_entrypoint=cli; cch={nonce};"
+        system = {"role": "system", "content": [{"type": "text", "text": line}, {"type": "text", "text": rules}]}
+        reply = inside.chat([system, *talk], thinking=False, max_tokens=12)
+        assert turn == 0 or reply.usage.cached_tokens > 100
+        talk += [reply.message(), {"role": "user", "content": "Count from 2 to 4."}]
+
+
 def test_reading_and_loading_are_reported() -> None:
     loaded: list[tuple[int, int]] = []
     read: list[tuple[int, int]] = []

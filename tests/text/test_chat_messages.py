@@ -256,3 +256,19 @@ def test_a_file_without_a_template_or_with_a_broken_one() -> None:
         ChatTemplate.from_metadata(vocabulary_metadata())
     with pytest.raises(TextError, match=r"TemplateSyntaxError.*line 2"):
         other("x\n{% if %}")
+
+
+NONCE = "x-anthropic-billing-header: cc_version=1.2.3; cc_entrypoint=cli; cch={};"
+
+
+@pytest.mark.parametrize("nonce", ["0a1b2", "fffff"])
+def test_a_clients_line_for_its_service_is_not_the_models(template, nonce):
+    """Case K13, as a part of its own and as a first line; the same words of a user stay."""
+    plain = rendered(template, [{"role": "system", "content": "Be brief."}, USER])
+    parts = [{"type": "text", "text": NONCE.format(nonce)}, {"type": "text", "text": "Be brief."}]
+    assert rendered(template, [{"role": "system", "content": parts}, USER]) == plain
+    assert rendered(template, [{"role": "developer", "content": NONCE.format(nonce) + "\nBe brief."}, USER]) == plain
+    said = {"role": "user", "content": NONCE.format(nonce) + "\nhi"}
+    assert NONCE.format(nonce) in rendered(template, [said])
+    later = "Say x-anthropic-billing-header: 1"
+    assert later in rendered(template, [{"role": "system", "content": later}, USER])

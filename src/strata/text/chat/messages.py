@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strata.errors import TextError
+from strata.text.chat.client_lines import without_client_line
 
 _ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -17,7 +18,8 @@ def normalise_messages(messages: object) -> list[dict[str, Any]]:
     """Check a conversation and write it in one form.
 
     Content becomes a string (parts are joined without anything between), arguments of calls become objects, and keys
-    that no template reads are left out. ``developer`` is another name for ``system``.
+    that no template reads are left out. ``developer`` is another name for ``system``. A line that a client wrote at the
+    head of a system message for its service is dropped (`client_lines`).
 
     Raises:
         TextError: A message has the wrong shape; the text says which and where.
@@ -40,7 +42,7 @@ def _message(message: object, where: str) -> dict[str, Any]:
     content = message.get("content")
     if content is None and role in {"system", "user"}:
         raise TextError(f"{where}.content is missing; a {role} message needs text.")
-    normal: dict[str, Any] = {"role": role, "content": _text(content, f"{where}.content")}
+    normal: dict[str, Any] = {"role": role, "content": _text(content, role, f"{where}.content")}
     for key in ("reasoning_content", "name", "tool_call_id"):
         value = message.get(key)
         if value is None:
@@ -56,14 +58,19 @@ def _message(message: object, where: str) -> dict[str, Any]:
     return normal
 
 
-def _text(content: object, where: str) -> str:
+def _text(content: object, role: str, where: str) -> str:
+    first, *rest = _parts(content, where) or [""]
+    return "".join((without_client_line(first) if role == "system" else first, *rest))
+
+
+def _parts(content: object, where: str) -> list[str]:
     if content is None:
-        return ""
+        return []
     if isinstance(content, str):
-        return content
+        return [content]
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise TextError(f"{where} is a {type(content).__name__}; expected a string or a list of parts.")
-    return "".join(_part(part, f"{where}[{place}]") for place, part in enumerate(content))
+    return [_part(part, f"{where}[{place}]") for place, part in enumerate(content)]
 
 
 def _part(part: object, where: str) -> str:
