@@ -143,11 +143,13 @@ def test_threads_are_pinned_where_they_should_be(machinery):
     pool = Pool((None, first, None))
     try:
         _run(pool, run, codes["count"], counters, 8, 1)
-        found = [os.sched_getaffinity(thread.native_id) for thread in pool._workers]
+        threads = list(pool._workers)
+        found = [os.sched_getaffinity(thread.native_id) for thread in threads]
         assert found == [{first}, os.sched_getaffinity(0)]
+        assert all(thread.is_alive() for thread in threads)
     finally:
         pool.close()
-    assert not any(thread.name.startswith("strata-") for thread in threading.enumerate())
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_processor_that_is_gone_leaves_the_thread_where_it_may_run(machinery):
