@@ -15,8 +15,8 @@ from strata.model import weights
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
-"""Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device whose
-`gdn_chunk` is not its `gdn_step` rounds prompts differently (docs/numerics.md)."""
+"""Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device that
+reads prompts in chunks rounds them differently from windows (docs/numerics.md)."""
 
 
 class Angles(NamedTuple):
