@@ -22,7 +22,7 @@ from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 
 
-def profiled(graph: torch.cuda.CUDAGraph, figures: dict, name: str, shown: int) -> None:
+def profiled(graph: torch.cuda.CUDAGraph, figures: dict, name: str, shown: int, trace: str | None) -> None:
     """Time by kernel of a replay, in microseconds."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -38,6 +38,8 @@ def profiled(graph: torch.cuda.CUDAGraph, figures: dict, name: str, shown: int) 
             graph.replay()
         torch.cuda.synchronize()
     table = {e.key: (e.device_time_total / 3, e.count / 3) for e in prof.key_averages()}
+    if trace:
+        prof.export_chrome_trace(f"{trace}-{name}.json")
     print(f"kernels {sum(c for _, c in table.values()):.0f}, {sum(u for u, _ in table.values()):.0f} us in them")
     for key, (us, count) in sorted(table.items(), key=lambda kv: -kv[1][0])[:shown]:
         print(f"{us:9.1f} us {count:6.1f} x {us / max(count, 1):7.2f} {key[:60]}")
@@ -50,6 +52,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--json")
+    parser.add_argument("--trace", help="where the time lines of replays go, as PREFIX-NAME.json for chrome://tracing")
     given = parser.parse_args()
     device = torch.device("cuda")
     began = time.monotonic()
@@ -89,7 +92,9 @@ def main() -> None:
         medians = {n: round(1e3 * statistics.median(t[i] for t in steady), 3) for i, n in enumerate(names)}
         print(f"depth {depth} rows {rows}:", medians, token, flush=True)
         figures[f"depth_{depth}_rows_{rows}"] = medians
-        profiled(ops.recorded[(rows,)][0], figures, f"depth_{depth}_rows_{rows}", 24 if rows in (1, 4) else 0)
+        profiled(
+            ops.recorded[(rows,)][0], figures, f"depth_{depth}_rows_{rows}", 24 if rows in (1, 4) else 0, given.trace
+        )
         del state, done
     if given.json:
         Path(given.json).write_text(json.dumps(figures, indent=1))
