@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from strata.errors import FormatError
+from strata.ops import dependent
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.slots import Slots
@@ -83,6 +84,7 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     plan_kernel[(1,)](
         ids, slots.slot_of, out.experts, out.slots, out.counts, out.pairs, out.totals,
         rows * topk, rows, slots.experts, slots.shared, M=size, num_warps=1 if size <= 32 else size // 16, num_stages=1,
+        **dependent.launch(ids.device),
     )  # fmt: skip
     return out
 

@@ -7,6 +7,7 @@ process of its own.
 
 from collections.abc import Iterator
 
+from strata.ops import dependent
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
@@ -75,7 +76,7 @@ def _down(block_type: str, most: int, tile: Tile, width: int) -> Kernel:
     return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
 
 
-def _others() -> Iterator[Kernel]:
+def _others(arch: int) -> Iterator[Kernel]:
     yield Kernel(
         "quantise", quantise_kernel, {"x": "*fp32", "q": "*i8", "s": "*fp32", "z": "*fp32", "B": "i32"}, {"BLOCKS": 16},
         ("x", "q", "s", "z", "B"), warps=4,
@@ -84,7 +85,7 @@ def _others() -> Iterator[Kernel]:
     signature = {"ids": "*i32", "slot_of": "*i32", **lists, **dict.fromkeys(("PAIRS", "T", "E", "shared"), "i32")}
     for size, warps in ((16, 1), (64, 4), (128, 8)):
         yield Kernel(
-            f"experts.plan.{size}", plan_kernel, signature, {"M": size}, ("ids", "slot_of", *lists), warps,
+            f"experts.plan.{size}", plan_kernel, signature, {"M": size, "PDL": arch >= dependent.FIRST}, ("ids", "slot_of", *lists), warps,
             normative=False,
         )  # fmt: skip
     pointers = dict.fromkeys(("y", "weights", "shared", "shared_weights", "out"), "*fp32")
@@ -122,7 +123,7 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
             for rows in (1, 2, 4):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
                 found.append(_down(name, rows, tile, _INNER))
-    return (*found, *_others(), *window(arch))
+    return (*found, *_others(arch), *window(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
