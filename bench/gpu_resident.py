@@ -166,7 +166,7 @@ def main() -> None:
     bench = Bench(given.model, given.depth + 4096, given.depth, given.tokens)
     print(f"loaded in {bench.load_seconds:.1f} s, {bench.weight_bytes / 1e9:.2f} GB of weights", flush=True)
     bench.read_deep()
-    arms: "dict[str, Callable[[], float]]" = {
+    arms: dict[str, Callable[[], float]] = {
         "plain_decode_tps": bench.decode,
         "plain_decode_32k_tps": lambda: bench.decode(bench.deep),
         "window1_ms": lambda: bench.window(1),

@@ -2,10 +2,10 @@
 
     python tools/gpu_resident.py [--model FILE] [--json bench/results/h200-resident.json]
 
-1. the tests marker `gpu` names, natively; 2. compute-sanitizer's memcheck and racecheck over the tests
-of every operation; 3. 10,000 replays of a window without a differing byte; 4. bench/gpu_resident.py. Without a model a file of
-random weights in the released shapes (`python -m strata.lab.synthetic`, 54 GiB) is written to --scratch first. Needs
-torch, Triton, NumPy, Numba and pytest, no installed project; exits with 1 if anything fails.
+1. the tests that the marker `gpu` names, natively; 2. compute-sanitizer's memcheck and racecheck over the tests of
+every operation; 3. 10,000 replays of a window without a differing byte; 4. bench/gpu_resident.py. Without a model, a
+file of random weights in the released shapes (`python -m strata.lab.synthetic`, 54 GiB) is written to --scratch first.
+Needs torch, Triton, NumPy, Numba and pytest, no installed project; exits with 1 if anything fails.
 """
 
 import argparse
