@@ -91,7 +91,20 @@ def test_low_and_inject(kernels, part):
     y, x, inject, xn = _normal(3, 64), torch.full((3, 64), torch.nan), _normal(S, S * H), _normal(3, S * H)
     quantised, shares = poisoned(3, 64), torch.full((3, S, parts), torch.nan)
     kernels.low[(1 + parts, 3)](
-        y, x, *quantised, inject, xn, shares, R=64, S=S, BLOCK=64, WIDTH=S * H, PART=part, PARTS=parts, num_warps=2, **FLAT
+        y,
+        x,
+        *quantised,
+        inject,
+        xn,
+        shares,
+        R=64,
+        S=S,
+        BLOCK=64,
+        WIDTH=S * H,
+        PART=part,
+        PARTS=parts,
+        num_warps=2,
+        **FLAT,
     )
     # An exponential, a sum and a division: under 6 ulp.
     torch.testing.assert_close(x, silu(y / S), rtol=6 * 2.0**-23, atol=1e-9)
@@ -104,7 +117,20 @@ def test_low_without_inject(kernels):
     y, x, quantised = _normal(2, 64), torch.full((2, 64), torch.nan), poisoned(2, 64)
     unused = torch.zeros(1)
     kernels.low[(1, 2)](
-        y, x, *quantised, unused, unused, unused, R=64, S=S, BLOCK=64, WIDTH=S * H, PART=64, PARTS=6, num_warps=2, **FLAT
+        y,
+        x,
+        *quantised,
+        unused,
+        unused,
+        unused,
+        R=64,
+        S=S,
+        BLOCK=64,
+        WIDTH=S * H,
+        PART=64,
+        PARTS=6,
+        num_warps=2,
+        **FLAT,
     )
     holds_quantised(x, *quantised)
     assert unused == 0
@@ -114,7 +140,9 @@ def test_low_without_inject(kernels):
 def test_mix(kernels, block):
     gates, xn = _normal(3, S * H), _normal(3, S * H)
     m, (q, s, sums) = torch.full((3, H), torch.nan), poisoned(3, H)
-    kernels.mix[((H + block - 1) // block, 3)](gates, xn, m, q, s, sums, H=H, S=S, BLOCK=block, num_warps=block // 32, **FLAT)
+    kernels.mix[((H + block - 1) // block, 3)](
+        gates, xn, m, q, s, sums, H=H, S=S, BLOCK=block, num_warps=block // 32, **FLAT
+    )
     expected = (sigmoid(gates) * xn).unflatten(-1, (S, H)).mean(1)
     # Four products of numbers below 4 and their sum: eight roundings, and those of the sigmoid (under 4 ulp).
     torch.testing.assert_close(m, expected, rtol=0, atol=4 * 12 * 2.0**-24)

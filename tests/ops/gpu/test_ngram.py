@@ -46,7 +46,8 @@ def _numbers(kernels, c: Ple, ids: list[list[int]], history: list[list[int]]) ->
     out = torch.full((len(flat), c.rows_per_token), -1, dtype=torch.int64)
     kernels.numbers[(len(flat),)](
         _int(flat), _int(history), _int(range(len(ids))), _int([0, *torch.tensor(counts).cumsum(0).tolist()]),
-        _int(owner), _long(c.multipliers), _long(c.sizes), _long(c.offsets), out, N=c.n, HEADS=c.heads, EOS=c.eos, **PDL,
+        _int(owner), _long(c.multipliers), _long(c.sizes), _long(c.offsets), out,
+        N=c.n, HEADS=c.heads, EOS=c.eos, **PDL,
     )  # fmt: skip
     return out
 

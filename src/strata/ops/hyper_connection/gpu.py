@@ -133,7 +133,7 @@ def low(
         s, sums: float32 [T, R/32], out.
         inject: float32 [S, WIDTH].
         xn: float32 [T, WIDTH].
-        shares: float32 [T, S, PARTS], out: parts of the raw write-back strengths, ``inject @ xn`` over PART numbers each.
+        shares: float32 [T, S, PARTS], out: ``inject @ xn`` over PART numbers each, which are parts of raw strengths.
         BLOCK: power of two, at least R; 32 for each warp.
     """
     release(PDL)
