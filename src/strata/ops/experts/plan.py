@@ -28,7 +28,7 @@ def write_plan(
         place = tl.zeros([P], tl.int32)
         count = place + 1
     else:
-        ids = tl.where(valid, ids, -1 - p)  # like no other
+        ids = tl.where(valid, ids, -1)
         same = ids[:, None] == ids[None, :]
         before = p[:, None] < p[None, :]
         met = tl.sum(tl.where(same, tl.where(before, 17, 1), 0), 0)
