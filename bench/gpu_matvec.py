@@ -276,14 +276,18 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", help="shapes whose names begin so")
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--chosen", action="store_true", help="only the tile of the table")
-    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--jobs", type=int, default=16, help="processes that compile first; 0: none")
+    parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache and stop")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long; what is there is kept")
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     began = time.monotonic()
     cells = list(chosen_cells(arguments))
-    compile_all(cells, arguments.jobs)
-    print(f"compiled {len(cells)} in {time.monotonic() - began:.0f} s", flush=True)
+    if arguments.jobs:
+        compile_all(cells, arguments.jobs)
+        print(f"compiled {len(cells)} in {time.monotonic() - began:.0f} s", flush=True)
+    if arguments.compile_only:
+        return 0
     before, measured = conditions(), []
     for case, rows, tile in cells:
         if time.monotonic() - began > arguments.seconds:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from strata.ops.dependent import wait
-from strata.ops.matvec.decoders import contribution, fetch, form, unpack
+from strata.ops.matvec.decoders import contribution, fetch, form, lexicon, unpack
 from strata.ops.matvec.decoders.memory import load, load_4, place
 
 MOST = tl.constexpr(24)
@@ -164,23 +164,26 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
     TURNS: tl.constexpr = 16 // L if L < 16 else 1
     STEPS: tl.constexpr = (B + L - 1) // L
     LANES: tl.constexpr = min(16, L)
+    lexica = (lexicon(KIND, tables[0], H * L),)
+    if SECOND is not None:
+        lexica = lexica + (lexica[0] if SECOND == KIND else lexicon(SECOND, tables[1], H * L),)
     sums = ()
     for _ in tl.static_range(COUNT * TURNS):
         sums = sums + (tl.zeros((H * LANES,), tl.float32),)
     if STEPS <= MOST:
         sums = _piece(
-            KIND, SECOND, T, RR, H, L, STEPS, B % L == 0, D, PDL, matrices, tables, x, x_rows, top, 0, N, B, sums
+            KIND, SECOND, T, RR, H, L, STEPS, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top, 0, N, B, sums
         )
     else:
         WHOLE: tl.constexpr = STEPS // 16 * 16
         for first in range(0, WHOLE * L, 16 * L):
             sums = _piece(
-                KIND, SECOND, T, RR, H, L, 16, WHOLE * L <= B, D, PDL, matrices, tables, x, x_rows, top, first, N, B,
+                KIND, SECOND, T, RR, H, L, 16, WHOLE * L <= B, D, PDL, matrices, lexica, x, x_rows, top, first, N, B,
                 sums,
             )  # fmt: skip
         if STEPS > WHOLE:
             sums = _piece(
-                KIND, SECOND, T, RR, H, L, STEPS - WHOLE, B % L == 0, D, PDL, matrices, tables, x, x_rows, top,
+                KIND, SECOND, T, RR, H, L, STEPS - WHOLE, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top,
                 WHOLE * L, N, B, sums,
             )  # fmt: skip
     return _trees(sums, COUNT, TURNS, H)

@@ -19,6 +19,7 @@ from strata.ops.matvec.decoders.grids import (
     iq2_xs,
     iq3_s,
     iq3_xxs,
+    lexicon_iq3_xxs,
 )  # fmt: skip
 from strata.ops.matvec.decoders.levels import (
     fetch_iq4_nl,
@@ -104,8 +105,18 @@ def fetch(KIND: tl.constexpr, w, size, here, OFF: tl.constexpr, L: tl.constexpr,
 
 
 @triton.jit
+def lexicon(KIND: tl.constexpr, table, SIZE: tl.constexpr):
+    """What `unpack` looks up in, made ready once for tiles of so many blocks."""
+    if KIND == "IQ3_XXS":
+        found = lexicon_iq3_xxs(table, SIZE)
+    else:
+        found = table
+    return found
+
+
+@triton.jit
 def unpack(KIND: tl.constexpr, raw, table, here):
-    """What `fetch` loaded as weights: words 0-3, words 4-7, scales."""
+    """What `fetch` loaded as weights, with the type's `lexicon` for a table: words 0-3, words 4-7, scales."""
     if KIND == "Q8_0":
         found = q8_0(raw)
     elif KIND == "Q2_0":
@@ -147,7 +158,7 @@ def unpack(KIND: tl.constexpr, raw, table, here):
 def decode(KIND: tl.constexpr, w, table, top, first, N, B, H: tl.constexpr, L: tl.constexpr):
     """A tile of a matrix ``[N, 32 B]`` at once, blocks that are not there as zeros: words 0-3, words 4-7, scales."""
     here = place(top, first, N, B, H, L)
-    return unpack(KIND, fetch(KIND, w, N * B, here, 0, L, False), table, here)
+    return unpack(KIND, fetch(KIND, w, N * B, here, 0, L, False), lexicon(KIND, table, H * L), here)
 
 
 @triton.jit

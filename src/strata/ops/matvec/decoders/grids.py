@@ -9,8 +9,11 @@ import triton
 import triton.language as tl
 
 from strata.ops.matvec.decoders.memory import as_halves, as_shorts, as_words, load, load_2, nibble_of, odd, padded
-from strata.ops.matvec.instructions import look_up_8, look_up_signed
-from strata.ops.matvec.tables import IQ1, IQ2, IQ3_S, IQ3_XXS
+from strata.ops.matvec.instructions import ASM, look_up_8, look_up_signed, near_entry, near_look_up
+from strata.ops.matvec.tables import ENTRY, IQ1, IQ2, IQ3_S, IQ3_XXS, IQ3_XXS_NEAR
+from strata.ops.matvec.tables import SIGNS as _SIGNS
+
+SIGNS = tl.constexpr(_SIGNS)
 
 
 @triton.jit
@@ -47,22 +50,33 @@ def fetch_iq3_xxs(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.co
 
 
 @triton.jit
-def iq3_xxs(raw, table, here):
+def lexicon_iq3_xxs(table, SIZE: tl.constexpr):
+    """The grid, the halves of its address, and for every block of a tile the constants behind it."""
+    address, words = table.to(tl.int64, bitcast=True), table.to(tl.pointer_type(tl.int32)) + tl.arange(0, SIZE) % 2
+    constants = tl.load(words + 128), tl.load(words + 130), tl.load(words + 132)
+    return table, address.to(tl.int32), (address >> 32).to(tl.int32), constants
+
+
+@triton.jit
+def _four(lexicon, index, s, GROUP: tl.constexpr):
+    """Four weights of IQ3_XXS, the GROUP-th of a block: byte ``GROUP % 4`` of ``index``, and their signs."""
+    if ASM:
+        entry = near_entry(index, lexicon[1], lexicon[2], ENTRY, GROUP % 4)
+        word = near_look_up(entry, s, lexicon[3], IQ3_XXS_NEAR, GROUP)
+    else:
+        BY: tl.constexpr = SIGNS[GROUP]
+        signs = s >> BY if BY >= 0 else s << -BY
+        word = look_up_signed(_entry(lexicon[0], index, GROUP % 4), _select(signs), IQ3_XXS)
+    return word
+
+
+@triton.jit
+def iq3_xxs(raw, lexicon, here):
     """Words 0-3, words 4-7, (W); W = d / 4 * (2 s + 1)."""
     indices, s, scale, d = raw
     i, j = indices
-    low = (
-        look_up_signed(_entry(table, i, 0), _select(s << 2), IQ3_XXS),
-        look_up_signed(_entry(table, i, 1), _select(s << 1), IQ3_XXS),
-        look_up_signed(_entry(table, i, 2), _select(s), IQ3_XXS),
-        look_up_signed(_entry(table, i, 3), _select(s >> 1), IQ3_XXS),
-    )
-    high = (
-        look_up_signed(_entry(table, j, 0), _select(s >> 14), IQ3_XXS),
-        look_up_signed(_entry(table, j, 1), _select(s >> 15), IQ3_XXS),
-        look_up_signed(_entry(table, j, 2), _select(s >> 16), IQ3_XXS),
-        look_up_signed(_entry(table, j, 3), _select(s >> 17), IQ3_XXS),
-    )
+    low = _four(lexicon, i, s, 0), _four(lexicon, i, s, 1), _four(lexicon, i, s, 2), _four(lexicon, i, s, 3)
+    high = _four(lexicon, j, s, 4), _four(lexicon, j, s, 5), _four(lexicon, j, s, 6), _four(lexicon, j, s, 7)
     return low, high, (d.to(tl.float32) * 0.25 * odd(nibble_of(scale, here)).to(tl.float32),)
 
 
