@@ -11,6 +11,7 @@ from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Segment
+from strata.ops import dependent
 from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
@@ -29,8 +30,17 @@ from strata.ops.rope.reference import cos_sin
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 64
-"""Blocks a program of the indexer scores."""
+SCORED = 32
+"""Blocks a program of the indexer scores at a time."""
+
+SCORERS = 256
+"""Most programs that score one row."""
+
+CHOOSERS = 8
+"""Warps that choose."""
+
+FEW = 8192
+"""Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
 
 PASS_MOST = 4096
 """Most rows of a pass."""
@@ -73,7 +83,10 @@ class GpuOps:
         self._pool = pool
         self._device = device
         self._number = _numbers(config.mixers)
-        self._most_blocks = -(-config.context // config.qsa.ratio)
+        self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
+        self._tile = max(8, _power(-(-self._most_blocks // FEW)))
+        self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
+        self._dependent = dependent.launch(device)
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
             ple = config.ple
@@ -104,7 +117,7 @@ class GpuOps:
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
-            return Streams(self._run(batch, body))
+            return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
@@ -117,12 +130,8 @@ class GpuOps:
         recorded[0].replay()
         return Streams(recorded[1])
 
-    def _run(self, batch: GpuBatch, body: Callable[[], Streams]) -> Tensor:
-        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
-        return self._settled(body())
-
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
-        x = self._run(batch, body)
+        x = self._settled(body())
         batch.logits = head(Streams(x))
         return x
 
@@ -142,17 +151,16 @@ class GpuOps:
         g, one = c.gdn, slice(i, i + 1)
         accepted = self._upto[n : n + 1]
         first, layers = batch.first[i : i + 2], batch.u.shape[0]
+        heads = {"LAYERS": layers, "NK": g.nk, "NV": g.nv, "D": g.d}
         if 0 < n < len(done.ids):
-            values = min(gdn.VALUES, g.d)
-            gdn.replay[(g.nv * g.d // values, 1, layers)](
+            gdn.replay[(g.nv, 1, layers)](
                 batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
-                num_warps=gdn.WARPS, enable_fp_fusion=False,
+                first, accepted, batch.rows, **heads, **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
             )  # fmt: skip
         if n:
             gdn.shift[(-(-g.channels // 1024), 1, layers)](
                 batch.u, self._pool.tails, batch.slots[one], first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
             )  # fmt: skip
             if c.ple is not None:
                 width = c.S * c.H
@@ -215,23 +223,15 @@ class GpuOps:
     def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
         """See `Ops.gdn_mix`."""
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        heads, layers, values = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0], min(gdn.VALUES, g.d)
         u, gates, z = x
-        batch.u[layer] = u
-        mixed, decay, strength = batch.mixed[layer], batch.decay[layer], batch.strength[layer]
-        gdn.prepare[(batch.rows, 2 * g.nk + g.nv)](
-            u, gates, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay, strength,
-            layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
-        )  # fmt: skip
-        raw = torch.empty_like(z)
-        gdn.window[(g.nv, batch.conversations, g.d // values)](
-            mixed, decay, strength, pool.states, batch.places, batch.spares, batch.first, raw, layer,
-            LAYERS=layers, VALUES=values, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
-        )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.gate[(batch.rows, g.nv)](
-            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d, num_warps=1, enable_fp_fusion=False
-        )
+        gdn.window[(g.nv, batch.conversations)](
+            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
+            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
+            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
         return out
 
     def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
@@ -249,43 +249,42 @@ class GpuOps:
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
-        where = (batch.slots, batch.first, batch.owner, batch.lengths, pool.table, pool.most_pages)
-        assert batch.turns is not None
-        half = batch.turns.shape[-1]
+        rows_, paged = (batch.homes, batch.seen), (pool.table, pool.most_pages)
+        half = self._turns.shape[-1]
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
         query, index = room(q.nh, q.hd), room(q.ih, q.id)
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
-            qg, k, v, iq, ik, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps, *where,
-            query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, num_warps=1,
+            qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
+            self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget}
-        scores, chosen = room(self._most_blocks), room(budget, dtype=torch.int32)
-        counts = room(dtype=torch.int32)
-        qsa.score[(count, -(-self._most_blocks // SCORED))](
-            index, blocks, *where, scores, self._most_blocks, IH=q.ih, ID=q.id, BLOCK=SCORED, **common, num_warps=4
-        )
-        several = _power(self._most_blocks)
-        qsa.choose[(count,)](
-            scores, self._most_blocks, batch.first, batch.owner, batch.lengths, chosen, counts,
-            BLOCK=several, **common, num_warps=min(32, max(4, several // 512)),
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        select = {"FEW": self._few, "TILE": self._tile}
+        scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
+        chosen = room(budget, dtype=torch.int32)
+        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
+            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
         )  # fmt: skip
+        qsa.choose[(count,)](
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
+        )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, counts, *where, part, peak, weight,
+            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, _power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         qsa.merge[(count, q.nh)](
-            part, peak, weight, qg, counts, batch.first, batch.owner, batch.lengths, *out.targets,
-            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, ROOM=_power(parts),
-            num_warps=4, enable_fp_fusion=False,
+            part, peak, weight, qg, batch.seen, *out.targets,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 

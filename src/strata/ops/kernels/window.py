@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from strata.ops import dependent
 from strata.ops.choice import gpu as choice
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
@@ -15,8 +16,7 @@ _F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
 _ROWS = {"q": "*i8", "s": _F, "sums": _F}
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
 _STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
-_CELLS = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, "pages": _I, "page_count": "i32"}
-_ATTENTION = {"NH": 24, "HD": 256, "RATIO": 4}
+_CELLS = {"slots": _I, "seen": _I, "pages": _I, "page_count": "i32"}
 
 
 def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 1) -> Kernel:
@@ -26,7 +26,8 @@ def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict
 
 def window(arch: int) -> list[Kernel]:
     """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
-    return [*_streams(), *_gdn(), *_qsa(split=arch >= 80), *_ngram(), *_rest()]
+    pdl = {"PDL": arch >= dependent.FIRST}
+    return [*_streams(), *_gdn(pdl), *_qsa(pdl, split=arch >= 80), *_ngram(), *_rest()]
 
 
 def _streams() -> list[Kernel]:
@@ -39,46 +40,42 @@ def _streams() -> list[Kernel]:
     ]
 
 
-def _gdn() -> list[Kernel]:
-    gates = {"mixed": _F, "decay": _F, "strength": _F}
-    where = {"states": _F, "places": _I, "spares": _I, "first": _I}
-    tile = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES}
-    before = {"u": _F, "gates": _F, "tails": _F, "slots": _I, "first": _I, "owner": _I, "taps": _F, "a": _F, "dt": _F}
-    tails = {"u": _F, "tails": _F, "slots": _I, "first": _I, "accepted": _I, "total": "i32"}
-    gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
+def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
+    given = dict.fromkeys(("u", "gates", "z", "tails"), _F) | {"slots": _I, "first": _I}
+    weights = {"taps": _F, "a": _F, "dt": _F}
+    states = {"states": _F, "places": _I, "spares": _I}
+    kept = dict.fromkeys(("mixed", "decay", "strength"), _F)
+    out = {"norm": _F, "eps": "fp32", "kept": _F, **kept, "gated": _F, **_ROWS, "layer": "i32"}
+    accepted = {"first": _I, "accepted": _I, "total": "i32"}
+    heads = _HEADS | {"LAYERS": 36, **pdl}
+    tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
     return [
-        _kernel("gdn.prepare", gdn.prepare, {**before, **gates, "layer": "i32"}, _HEADS | {"LAYERS": 36, "TAPS": 4}),
-        _kernel("gdn.window", gdn.window, {**gates, **where, "out": _F, "layer": "i32"}, tile, gdn.WARPS),
-        _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128}),
-        _kernel("gdn.replay", gdn.replay, {**gates, **where, "accepted": _I, "total": "i32"}, tile, gdn.WARPS),
-        _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, 4),
+        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
+        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, gdn.WARPS),
+        _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),
     ]
 
 
-def _qsa(*, split: bool) -> list[Kernel]:
-    budget = {"RATIO": 4, "BUDGET": 512}
-    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
+    budget = {"RATIO": 4, "BUDGET": 512, **pdl}
+    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F) | {"positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
     cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
-    rows_ = {"first": _I, "owner": _I, "lengths": _I}
     parts = {"part": _F, "peak": _F, "weight": _F}
-    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
-    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, "counts": _I, **_CELLS, **parts}
-    merge = {**parts, "qg": _F, "counts": _I, **rows_, "gated": _F, **_ROWS}
-    chosen = {"scores": _F, "score_count": "i32", **rows_, "chosen": _I, "counts": _I}
-    shares = {"CELLS": 64, "PARTS": 33}
+    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, **pdl}
+    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
+    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
+    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
+    score = {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "peaks": _F, "out_count": "i32"}
+    select = {"FEW": 8192, "TILE": 8}
+    heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     return [
-        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, **cells}, heads),
-        _kernel(
-            "qsa.score", qsa.score, {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "out_count": "i32"},
-            budget | {"IH": 4, "ID": 128, "BLOCK": 64}, 4,
-        ),
-        _kernel("qsa.choose", qsa.choose, chosen, budget | {"BLOCK": 16384}, 32),
-        _kernel(
-            "qsa.attend", qsa.attend, attend, _ATTENTION | budget | shares | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4
-        ),
-        _kernel("qsa.merge", qsa.merge, merge, _ATTENTION | shares | {"ROOM": 64}, 4),
-    ]  # fmt: skip
+        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
+        _kernel("qsa.score", qsa.score, score, budget | select | {"IH": 4, "ID": 128, "BLOCK": 32}, 4),
+        _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
+        _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
+        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"ROOM": 64, "LOT": 8}, 4),
+    ]
 
 
 def _ngram() -> list[Kernel]:
