@@ -9,6 +9,7 @@ from torch import Tensor
 
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import Segment
+from strata.ops.gpu.choice import Choice
 from strata.ops.gpu.pool import GpuState, Pool
 
 
@@ -30,6 +31,9 @@ class GpuBatch:
     Attributes:
         counts: rows of each conversation.
         numbers: everything below that changes from pass to pass, in one piece.
+        staged: the same on the host, pinned, for one copy that nobody waits for.
+        copied: when that copy was made; None where it is made at once.
+        wide: int64 [T], ids.
         ids, owner, positions, starts: [T]; `starts` is the first token of each row's block.
         homes, begins, seen: [T], by row: the slot of its conversation, that one's first row, and its cells with the
             row's own.
@@ -41,10 +45,14 @@ class GpuBatch:
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
+        choice: where the device chooses; made when it is first asked to.
     """
 
     counts: tuple[int, ...]
     numbers: Tensor
+    staged: Tensor
+    copied: torch.cuda.Event | None
+    wide: Tensor
     ids: Tensor
     owner: Tensor
     positions: Tensor
@@ -65,22 +73,29 @@ class GpuBatch:
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
     spare_places: list[int] = field(default_factory=list)
+    choice: Choice | None = None
 
     @classmethod
     def empty(cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device) -> "GpuBatch":
         """Room for passes of one shape."""
         rows, conversations, g = sum(counts), len(counts), c.gdn
         layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
-        sizes = [rows] * 7 + [conversations] * 4 + [conversations + 1]
+        sizes = [2 * rows] + [rows] * 7 + [conversations] * 4 + [conversations + 1]
         numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
-        ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(sizes)
+        wide, ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(
+            sizes
+        )
+        on_gpu = device.type == "cuda"
         return cls(
             counts=counts,
             numbers=numbers,
+            staged=torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu),
+            copied=torch.cuda.Event() if on_gpu else None,
+            wide=wide.view(torch.int64),
             ids=ids,
             owner=owner,
             positions=positions,
@@ -121,7 +136,8 @@ class GpuBatch:
             pool.reserve(state, state.length + count)
         self.segments = tuple(segments)
         self.spare_places = [pool.spare() for _ in states]
-        numbers = [i for segment in segments for i in segment.ids]
+        numbers = [i for segment in segments for token in segment.ids for i in (token, 0)]  # 64 bits, low half first
+        numbers += [i for segment in segments for i in segment.ids]
         numbers += [i for i, count in enumerate(self.counts) for _ in range(count)]
         numbers += [p for segment in segments for p in segment.positions[:, 0].tolist()]
         for state, count in zip(states, self.counts, strict=True):
@@ -135,7 +151,12 @@ class GpuBatch:
         numbers += [state.place for state in states]
         numbers += self.spare_places
         numbers += self.firsts
-        self.numbers.copy_(torch.tensor(numbers, dtype=torch.int32))
+        if self.copied is not None:
+            self.copied.synchronize()  # the last copy may still have to be made
+        self.staged.numpy()[:] = numbers
+        self.numbers.copy_(self.staged, non_blocking=True)
+        if self.copied is not None:
+            self.copied.record()
 
 
 def _state(segment: Segment) -> GpuState:

@@ -10,6 +10,7 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
+from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
 from strata.ops.experts import triton as experts
@@ -17,6 +18,7 @@ from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -87,6 +89,10 @@ class GpuOps:
         self._tile = max(8, _power(-(-self._most_blocks // FEW)))
         self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
         self._dependent = dependent.launch(device)
+        self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
+        self._banned_key = b""
+        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
             ple = config.ple
@@ -147,27 +153,85 @@ class GpuOps:
 
     def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
         """See `Ops.commit`."""
-        c, batch, i = self._c, done.batch, done.index
-        g, one = c.gdn, slice(i, i + 1)
-        accepted = self._upto[n : n + 1]
-        first, layers = batch.first[i : i + 2], batch.u.shape[0]
-        heads = {"LAYERS": layers, "NK": g.nk, "NV": g.nv, "D": g.d}
-        if 0 < n < len(done.ids):
-            gdn.replay[(g.nv, 1, layers)](
-                batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
-                first, accepted, batch.rows, **heads, **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
-            )  # fmt: skip
+        batch, i = done.batch, done.index
         if n:
-            gdn.shift[(-(-g.channels // 1024), 1, layers)](
-                batch.u, self._pool.tails, batch.slots[one], first, accepted, batch.rows,
+            body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
+            if self._windows.get(batch.counts) is batch:
+                self._repeat((batch.counts, "commit", i, n), body)
+            else:
+                body()
+        self._moved(state, batch, i, n)
+
+    def decide(self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """See `Ops.decide`: for windows whose conversations ban the same ids and have few stop tokens."""
+        batch = done[0][1].batch
+        banned = rules[0].key
+        if (
+            batch.logits is None
+            or [one.index for _, one in done] != list(range(batch.conversations))
+            or any(one.batch is not batch for _, one in done)
+            or any(rule.key != banned or len(rule.stop_ids) > STOPS for rule in rules)
+        ):
+            return None
+        if banned != self._banned_key:
+            self._banned.zero_()
+            self._banned[torch.from_numpy(rules[0].banned).to(self._device)] = 1
+            self._banned_key = banned
+        if batch.choice is None:
+            batch.choice = Choice(batch.rows, batch.conversations, self._c.V, self._device)
+        choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
+        choice.prepare(rules)
+        self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
+        decisions = choice.read([one.ids for _, one in done], rules, top)
+        for (state, one), decision in zip(done, decisions, strict=True):
+            self._moved(state, batch, one.index, len(decision.ids))
+        return decisions
+
+    def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
+        assert batch.logits is not None
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
+
+    def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
+        """Run a body of launches on a window's memory; recorded when the window is, and it is met again."""
+        graph = self._small.get(key)
+        if graph is None:
+            if key not in self._met_small or key[0] not in self.recorded:
+                self._met_small.add(key)
+                body()
+                return
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                body()
+            self._small[key] = graph
+        graph.replay()
+
+    def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
+        """Move what some conversations remember past their accepted rows, int32, in one launch of each kind."""
+        c, g, pool = self._c, self._c.gdn, self._pool
+        count, layers = accepted.shape[0], batch.u.shape[0]
+        first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
+        if partly and layers:
+            gdn.replay[(g.nv, count, layers)](
+                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
+                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            )  # fmt: skip
+        if layers:
+            gdn.shift[(-(-g.channels // 1024), count, layers)](
+                batch.u, pool.tails, slots, first, accepted, batch.rows,
                 LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
             )  # fmt: skip
-            if c.ple is not None:
-                width = c.S * c.H
-                ngram.shift[(-(-width // 1024), 1)](
-                    batch.normed, batch.ids, self._pool.ngram_tails, self._pool.history, batch.slots[one], first,
-                    accepted, WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
-                )  # fmt: skip
+        if c.ple is not None:
+            width = c.S * c.H
+            ngram.shift[(-(-width // 1024), count)](
+                batch.normed, batch.ids, pool.ngram_tails, pool.history, slots, first, accepted,
+                WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+
+    def _moved(self, state: GpuState, batch: GpuBatch, i: int, n: int) -> None:
+        """The host's part of accepting n rows."""
+        if n:
             self._pool.give_back(state.place)
             state.home[0] = batch.spare_places[i]
         else:
@@ -185,7 +249,7 @@ class GpuOps:
 
     def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
         """See `Ops.embed`."""
-        return table.rows(batch.ids.long())
+        return table.rows(batch.wide)
 
     def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
         """See `Ops.hc_read`."""

@@ -27,7 +27,7 @@ def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict
 def window(arch: int) -> list[Kernel]:
     """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
     pdl = {"PDL": arch >= dependent.FIRST}
-    return [*_streams(), *_gdn(pdl), *_qsa(pdl, split=arch >= 80), *_ngram(), *_rest()]
+    return [*_streams(), *_gdn(pdl), *_qsa(pdl, split=arch >= 80), *_ngram(), *_rest(), *_choice(pdl)]
 
 
 def _streams() -> list[Kernel]:
@@ -95,18 +95,24 @@ def _ngram() -> list[Kernel]:
 
 def _rest() -> list[Kernel]:
     table = {"w": "*u8", "table": "*i16", "ids": _L, "out": _F, "N": "i32", "B": "i32"}
-    parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
-    best = {"tokens": _I, "logprobs": _F, "bad": _I, "PARTS": "i32"}
-    accept = {"ids": _I, "tokens": _I, "bad": _I, "stops": _I, "stop_count": "i32", "first": _I, "accepted": _I}
     route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
     return [
         _kernel("rows.Q4_K", rows.gather, table, {"KIND": "Q4_K", "BLOCKS": 8}, 4),
         _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8}, 4),
         _kernel("moe.route", moe.route, route, {"E": 512, "TOPK": 10, "BLOCK": 512}),
-        _kernel(
-            "choice.best_parts", choice.best_parts,
-            {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}, {"BLOCK": 4096}, 4,
-        ),
-        _kernel("choice.best", choice.best, {**parts, **best}, {"BLOCK": 64}),
-        _kernel("choice.accept", choice.accept, accept, {"ROWS": 8}),
     ]  # fmt: skip
+
+
+def _choice(pdl: dict[str, bool]) -> list[Kernel]:
+    parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
+    best = {**parts, "tokens": _I, "bad": _I, "told": _I, "PARTS": "i32"}
+    accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
+    given = {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}
+    kernels = [_kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl})]
+    for top, entries in ((1, 128), (20, 4096)):
+        sizes = {"TOP": top, **pdl}
+        kernels += [
+            _kernel(f"choice.best_parts.{top}", choice.best_parts, given, sizes | {"BLOCK": 2048}, 4),
+            _kernel(f"choice.best.{top}", choice.best, best, sizes | {"BLOCK": 128, "ENTRIES": entries}, 4),
+        ]
+    return kernels
