@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
@@ -161,6 +162,14 @@ class Ops(Protocol):
 
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
+        ...
+
+    def decide(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """Take the likeliest tokens of a whole window, and commit the rows that are part of the text.
+
+        Returns:
+            What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
         ...
 
     def linear(self, x: Activations, w: weights.Matrix) -> Tensor:

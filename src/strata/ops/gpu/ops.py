@@ -10,6 +10,7 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
+from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
 from strata.ops.experts import triton as experts
@@ -17,6 +18,7 @@ from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -30,8 +32,17 @@ from strata.ops.rope.reference import cos_sin
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 64
-"""Blocks a program of the indexer scores."""
+SCORED = 32
+"""Blocks a program of the indexer scores at a time."""
+
+SCORERS = 256
+"""Most programs that score one row."""
+
+CHOOSERS = 8
+"""Warps that choose."""
+
+FEW = 8192
+"""Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
 
 PASS_MOST = 4096
 """Most rows of a pass."""
@@ -76,7 +87,14 @@ class GpuOps:
         self._device = device
         self._launch = dependent.launch(device)
         self._number = _numbers(config.mixers)
-        self._most_blocks = -(-config.context // config.qsa.ratio)
+        self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
+        self._tile = max(8, _power(-(-self._most_blocks // FEW)))
+        self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
+        self._dependent = dependent.launch(device)
+        self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
+        self._banned_key = b""
+        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
             ple = config.ple
@@ -107,7 +125,7 @@ class GpuOps:
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
-            return Streams(self._run(batch, body))
+            return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
@@ -120,12 +138,8 @@ class GpuOps:
         recorded[0].replay()
         return Streams(recorded[1])
 
-    def _run(self, batch: GpuBatch, body: Callable[[], Streams]) -> Tensor:
-        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
-        return self._settled(body())
-
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
-        x = self._run(batch, body)
+        x = self._settled(body())
         batch.logits = head(Streams(x))
         return x
 
@@ -141,28 +155,85 @@ class GpuOps:
 
     def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
         """See `Ops.commit`."""
-        c, batch, i = self._c, done.batch, done.index
-        g, one = c.gdn, slice(i, i + 1)
-        accepted = self._upto[n : n + 1]
-        first, layers = batch.first[i : i + 2], batch.u.shape[0]
-        if 0 < n < len(done.ids):
-            values = min(gdn.VALUES, g.d)
-            gdn.replay[(g.nv * g.d // values, 1, layers)](
-                batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
-                num_warps=gdn.WARPS, enable_fp_fusion=False,
-            )  # fmt: skip
+        batch, i = done.batch, done.index
         if n:
-            gdn.shift[(-(-g.channels // 1024), 1, layers)](
-                batch.u, self._pool.tails, batch.slots[one], first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
+            body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
+            if self._windows.get(batch.counts) is batch:
+                self._repeat((batch.counts, "commit", i, n), body)
+            else:
+                body()
+        self._moved(state, batch, i, n)
+
+    def decide(self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """See `Ops.decide`: for windows whose conversations ban the same ids and have few stop tokens."""
+        batch = done[0][1].batch
+        banned = rules[0].key
+        if (
+            batch.logits is None
+            or [one.index for _, one in done] != list(range(batch.conversations))
+            or any(one.batch is not batch for _, one in done)
+            or any(rule.key != banned or len(rule.stop_ids) > STOPS for rule in rules)
+        ):
+            return None
+        if banned != self._banned_key:
+            self._banned.zero_()
+            self._banned[torch.from_numpy(rules[0].banned).to(self._device)] = 1
+            self._banned_key = banned
+        if batch.choice is None:
+            batch.choice = Choice(batch.rows, batch.conversations, self._c.V, self._device)
+        choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
+        choice.prepare(rules)
+        self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
+        decisions = choice.read([one.ids for _, one in done], rules, top)
+        for (state, one), decision in zip(done, decisions, strict=True):
+            self._moved(state, batch, one.index, len(decision.ids))
+        return decisions
+
+    def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
+        assert batch.logits is not None
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
+
+    def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
+        """Run a body of launches on a window's memory; recorded when the window is, and it is met again."""
+        graph = self._small.get(key)
+        if graph is None:
+            if key not in self._met_small or key[0] not in self.recorded:
+                self._met_small.add(key)
+                body()
+                return
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                body()
+            self._small[key] = graph
+        graph.replay()
+
+    def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
+        """Move what some conversations remember past their accepted rows, int32, in one launch of each kind."""
+        c, g, pool = self._c, self._c.gdn, self._pool
+        count, layers = accepted.shape[0], batch.u.shape[0]
+        first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
+        if partly and layers:
+            gdn.replay[(g.nv, count, layers)](
+                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
+                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
             )  # fmt: skip
-            if c.ple is not None:
-                width = c.S * c.H
-                ngram.shift[(-(-width // 1024), 1)](
-                    batch.normed, batch.ids, self._pool.ngram_tails, self._pool.history, batch.slots[one], first,
-                    accepted, WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
-                )  # fmt: skip
+        if layers:
+            gdn.shift[(-(-g.channels // 1024), count, layers)](
+                batch.u, pool.tails, slots, first, accepted, batch.rows,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
+            )  # fmt: skip
+        if c.ple is not None:
+            width = c.S * c.H
+            ngram.shift[(-(-width // 1024), count)](
+                batch.normed, batch.ids, pool.ngram_tails, pool.history, slots, first, accepted,
+                WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+
+    def _moved(self, state: GpuState, batch: GpuBatch, i: int, n: int) -> None:
+        """The host's part of accepting n rows."""
+        if n:
             self._pool.give_back(state.place)
             state.home[0] = batch.spare_places[i]
         else:
@@ -242,23 +313,15 @@ class GpuOps:
     def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
         """See `Ops.gdn_mix`."""
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        heads, layers, values = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0], min(gdn.VALUES, g.d)
         u, gates, z = x
-        batch.u[layer] = u
-        mixed, decay, strength = batch.mixed[layer], batch.decay[layer], batch.strength[layer]
-        gdn.prepare[(batch.rows, 2 * g.nk + g.nv)](
-            u, gates, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay, strength,
-            layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
-        )  # fmt: skip
-        raw = torch.empty_like(z)
-        gdn.window[(g.nv, batch.conversations, g.d // values)](
-            mixed, decay, strength, pool.states, batch.places, batch.spares, batch.first, raw, layer,
-            LAYERS=layers, VALUES=values, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
-        )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.gate[(batch.rows, g.nv)](
-            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d, num_warps=1, enable_fp_fusion=False
-        )
+        gdn.window[(g.nv, batch.conversations)](
+            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
+            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
+            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
         return out
 
     def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
@@ -276,43 +339,42 @@ class GpuOps:
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
-        where = (batch.slots, batch.first, batch.owner, batch.lengths, pool.table, pool.most_pages)
-        assert batch.turns is not None
-        half = batch.turns.shape[-1]
+        rows_, paged = (batch.homes, batch.seen), (pool.table, pool.most_pages)
+        half = self._turns.shape[-1]
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
         query, index = room(q.nh, q.hd), room(q.ih, q.id)
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
-            qg, k, v, iq, ik, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps, *where,
-            query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, num_warps=1,
+            qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
+            self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget}
-        scores, chosen = room(self._most_blocks), room(budget, dtype=torch.int32)
-        counts = room(dtype=torch.int32)
-        qsa.score[(count, -(-self._most_blocks // SCORED))](
-            index, blocks, *where, scores, self._most_blocks, IH=q.ih, ID=q.id, BLOCK=SCORED, **common, num_warps=4
-        )
-        several = _power(self._most_blocks)
-        qsa.choose[(count,)](
-            scores, self._most_blocks, batch.first, batch.owner, batch.lengths, chosen, counts,
-            BLOCK=several, **common, num_warps=min(32, max(4, several // 512)),
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        select = {"FEW": self._few, "TILE": self._tile}
+        scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
+        chosen = room(budget, dtype=torch.int32)
+        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
+            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
         )  # fmt: skip
+        qsa.choose[(count,)](
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
+        )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, counts, *where, part, peak, weight,
+            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, _power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         qsa.merge[(count, q.nh)](
-            part, peak, weight, qg, counts, batch.first, batch.owner, batch.lengths, *out.targets,
-            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, ROOM=_power(parts),
-            num_warps=4, enable_fp_fusion=False,
+            part, peak, weight, qg, batch.seen, *out.targets,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
