@@ -59,6 +59,9 @@ class GpuOps:
         recorded: captured windows and their streams, by the rows of each conversation.
     """
 
+    form = "gpu 1"
+    same_forms = False  # prompts are read in chunks
+
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
@@ -89,6 +92,10 @@ class GpuOps:
         if drafts:
             raise RequestError("the draft head does not run on the GPU yet; ask for no drafts")
         return self._pool.new_state()
+
+    def fits(self, needs: Sequence[tuple[GpuState | None, int]]) -> bool:
+        """See `Ops.fits`."""
+        return self._pool.fits(needs)
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
         """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
