@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strata.errors import ModelError
 from strata.formats import by_name, dequantise
 from strata.model import weights
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.gpu.feed import Feed
+from strata.ops.gpu.size import check_experts
 from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
 from strata.ops.planes import LAYOUTS, layout, pack, pack_each
@@ -178,8 +178,8 @@ class Upload:
         return out
 
     def _moe(self, moe: weights.Moe) -> DeviceMoe:
-        gate, up, down = (self._experts(x) for x in (moe.gate, moe.up, moe.down))
-        one = [Quantised(x.type, x.raw[None], x.scale) for x in map(self._experts, (
+        gate, up, down = (check_experts(x) for x in (moe.gate, moe.up, moe.down))
+        one = [Quantised(x.type, x.raw[None], x.scale) for x in map(check_experts, (
             moe.shared_gate, moe.shared_up, moe.shared_down))]  # fmt: skip
         empty = torch.empty(0)
         return DeviceMoe(
@@ -189,14 +189,6 @@ class Upload:
             slots=self._slots(gate, up, down),
             shared=self._slots(*one),
         )  # fmt: skip
-
-    def _experts(self, w: weights.Matrix) -> Quantised:
-        if not isinstance(w, Quantised) or w.type.name not in LAYOUTS:
-            name = w.type.name if isinstance(w, Quantised) else "F32"
-            raise ModelError(
-                f"experts of type {name} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
-            )
-        return w
 
     def _slots(self, gate: Quantised, up: Quantised, down: Quantised) -> Slots:
         count, inner, hidden = gate.shape
