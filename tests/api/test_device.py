@@ -81,6 +81,16 @@ def test_types_without_kernels_are_named(tmp_path, monkeypatch) -> None:
         loading.load_network(file, device="cuda")
 
 
+def test_dimensions_without_kernels_are_named() -> None:
+    gpu.check_shapes(network("base").config)
+    c = network("base").config
+    odd = replace(c, H=250, qsa=replace(c.qsa, budget=24))
+    with pytest.raises(
+        RequestError, match="chosen blocks is 6, not a power of two; the hidden width is 250, not a mul"
+    ):
+        gpu.check_shapes(odd)
+
+
 def test_bf16_is_no_type_of_the_cpu(tiny) -> None:
     with pytest.raises(RequestError, match="kept as bf16 on a GPU only"):
         strata.load(tiny, device="cpu", kv="bf16")

@@ -94,6 +94,25 @@ def check_kv(kv: str | None) -> None:
         raise RequestError(f"keys and values are kept as {KV} on a GPU, not as {kv}; leave --kv (kv=) out")
 
 
+def check_shapes(c: "ModelConfig") -> None:
+    """Refuse dimensions that the kernels are not written for.
+
+    Raises:
+        RequestError: names them.
+    """
+    powers = {
+        "the recurrent heads' width": c.gdn.d,
+        "the attention heads' width": c.qsa.hd,
+        "the indexer heads' width": c.qsa.id,
+    }
+    powers |= {"tokens of an indexer block": c.qsa.ratio, "chosen blocks": c.qsa.budget // c.qsa.ratio}
+    wide = {"the hidden width": c.H, "the hyper-connections' rank": c.r, "the experts' width": c.moe.I}
+    wrong = [f"{name} is {n}, not a power of two" for name, n in powers.items() if n & (n - 1)]
+    wrong += [f"{name} is {n}, not a multiple of 32" for name, n in wide.items() if n % 32]
+    if wrong:
+        raise RequestError(f"the GPU's kernels do not fit the model: {'; '.join(wrong)}")
+
+
 def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, drafts: bool) -> Placement:
     """Divide a card's memory.
 
@@ -167,17 +186,18 @@ def network(
     """
     from strata.model import Network
     from strata.ops.gpu import GpuOps
+    from strata.ops.gpu.draft import DraftHead, head_config
     from strata.ops.gpu.pool import Pool
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
-    config = replace(config, mtp=False, qsa=replace(config.qsa, kv=KV))
-    weights = replace(weights, mtp=None)
+    config = replace(config, qsa=replace(config.qsa, kv=KV))
+    drafts = weights.mtp is not None
     try:
         total, kept = weight_bytes(weights)
     except ModelError as error:
         raise RequestError(str(error)) from error
-    placed = plan(card, kept, config, conversations, drafts=False)
+    placed = plan(card, kept, config, conversations, drafts=drafts)
     device, done = _use(placed.device), 0
 
     def sent(count: int) -> None:
@@ -187,7 +207,11 @@ def network(
             on_load(min(done, total - 1), total)
 
     moved = Upload(device, sent).all(weights)
-    pool = Pool(config, device, slots=conversations, cells=placed.cells)
+    ops = GpuOps(config, Pool(config, device, slots=conversations, cells=placed.cells), device)
+    if drafts:
+        small = head_config(config)
+        pool = Pool(small, device, slots=conversations, cells=placed.cells)
+        ops.drafts = DraftHead(GpuOps(small, pool, device), pool, config, device)
     if on_load:
         on_load(total, total)
-    return Network(config, moved, cast("Ops", GpuOps(config, pool, device))), placed
+    return Network(config, moved, cast("Ops", ops)), placed

@@ -147,6 +147,7 @@ def _on_gpu(
         raise RequestError("torch finds no GPU it can use here; `strata doctor` says what this machine has")
     gpu.check_card(card)
     gpu.check_kv(kv)
+    gpu.check_shapes(config)
     inventory = _inventory(file, config)
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")

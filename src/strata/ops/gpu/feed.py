@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -56,24 +56,33 @@ class Feed:
         """All of an array: uint8 of its shape, on the device."""
         flat = raw.reshape(-1)
         if len(flat) <= PIECE:
-            return self._send(flat).view(raw.shape)
+            return self._sent(self._read(flat)).view(raw.shape)
         out = torch.empty(flat.shape, dtype=torch.uint8, device=self._device)
-        for first in range(0, len(flat), PIECE):
-            part = flat[first : first + PIECE]
-            out[first : first + len(part)] = self._send(part)
+        for first, piece in self._ahead(flat, PIECE):
+            out[first : first + len(piece)] = piece
         return out.view(raw.shape)
 
     def pieces(self, raw: NDArray[np.uint8]) -> Iterator[tuple[int, Tensor]]:
         """An array by pieces of its first axis: where each begins, and its bytes on the device."""
-        step = max(1, PIECE // max(1, raw[:1].nbytes))
-        for first in range(0, len(raw), step):
-            yield first, self.whole(raw[first : first + step])
+        size = max(1, raw[:1].nbytes)
+        if size > PIECE:
+            yield from ((first, self.whole(raw[first : first + 1])) for first in range(len(raw)))
+            return
+        step = PIECE // size
+        for at, piece in self._ahead(raw.reshape(-1), step * size):
+            yield at // size, piece.view(-1, *raw.shape[1:])
 
-    def _send(self, flat: NDArray[np.uint8]) -> Tensor:
-        """Up to a piece."""
-        if self._readers is None:
-            self._on_bytes(len(flat))
-            return torch.from_numpy(flat.copy())
+    def _ahead(self, flat: NDArray[np.uint8], size: int) -> Iterator[tuple[int, Tensor]]:
+        """Pieces of so many bytes; the next is being read while one is used."""
+        coming = self._read(flat[:size])
+        for first in range(0, len(flat), size):
+            here, coming = coming, self._read(flat[first + size : first + 2 * size])
+            yield first, self._sent(here)
+
+    def _read(self, flat: NDArray[np.uint8]) -> "_Coming":
+        """Begin to read up to a piece."""
+        if self._readers is None or not len(flat):
+            return _Coming(flat, None, [])
         if len(self._pinned) < PIECES:
             self._pinned.append((torch.empty(PIECE, dtype=torch.uint8, pin_memory=True), torch.cuda.Event()))
         staged, crossed = self._pinned[self._turn % len(self._pinned)]
@@ -84,9 +93,25 @@ class Feed:
             self._readers.submit(np.copyto, target[at : min(at + SHARE, len(flat))], flat[at : at + SHARE])
             for at in range(0, len(flat), SHARE)
         ]
-        for job in jobs:
+        return _Coming(flat, (staged, crossed), jobs)
+
+    def _sent(self, coming: "_Coming") -> Tensor:
+        """What was read, on its way across the link."""
+        count = len(coming.flat)
+        for job in coming.jobs:
             job.result()
-        here = staged[: len(flat)].to(self._device, non_blocking=True)
+        self._on_bytes(count)
+        if coming.pinned is None:
+            return torch.from_numpy(coming.flat.copy()).to(self._device)
+        staged, crossed = coming.pinned
+        here = staged[:count].to(self._device, non_blocking=True)
         crossed.record(torch.cuda.current_stream(self._device))
-        self._on_bytes(len(flat))
         return here
+
+
+class _Coming(NamedTuple):
+    """A piece that threads are reading into pinned memory."""
+
+    flat: NDArray[np.uint8]
+    pinned: tuple[Tensor, Any] | None
+    jobs: list[Future[None]]

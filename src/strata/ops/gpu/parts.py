@@ -4,17 +4,16 @@ All layers' rows of a kind are gathered on the device and travel together, throu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from strata.model.config import Mixer
-from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.pool import GpuState
 
 STAGING = 64 << 20
 """Bytes that travel at once."""
-
-_KINDS = ("k", "v", "ik", "blocks")
 
 
 class GpuParts:
@@ -23,10 +22,12 @@ class GpuParts:
     def __init__(self, state: GpuState) -> None:
         self._state = state
         self._pool = state.pool
-        c = self._pool.config
-        numbers = [(i, mixer) for i, mixer in enumerate(c.mixers)]
+        numbers = list(enumerate(self._pool.config.mixers))
         self._recurrent = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.GDN]
-        self._groups = {kind: [f"layer.{i}.{kind}" for i, mixer in numbers if mixer is Mixer.QSA] for kind in _KINDS}
+        attention = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.QSA]
+        self._tables = _groups(state, attention)
+        if state.mtp is not None:
+            self._tables += _groups(state.mtp.cells, ["mtp"])
 
     @property
     def length(self) -> int:
@@ -35,35 +36,27 @@ class GpuParts:
 
     def counts(self) -> dict[str, int]:
         """Rows of every table."""
-        ratio = self._pool.config.qsa.ratio
-        return {
-            name: self.length // ratio if kind == "blocks" else self.length
-            for kind, names in self._groups.items()
-            for name in names
-        }
+        return {name: group.count for group in self._tables for name in group.names}
 
     def like(self) -> dict[str, Tensor]:
         """No row of every table, in its shape and type."""
-        tables = _tables(self._pool)
         return {
-            name: torch.empty((0, *tables[kind][0].shape[2:]), dtype=tables[kind][0].dtype)
-            for kind, names in self._groups.items()
-            for name in names
+            name: torch.empty((0, *group.tables[0].shape[2:]), dtype=group.tables[0].dtype)
+            for group in self._tables
+            for name in group.names
         }
 
     def rows(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
         """Copies of some rows of every table; tables of a kind have the same range."""
-        found = {name: rows.new_empty((ranges[name][1] - ranges[name][0], *rows.shape[1:]))
-                 for name, rows in self.like().items()}  # fmt: skip
-        for kind, names in self._groups.items():
-            if not names:
-                continue
-            first, last = ranges[names[0]]
-            tables = _tables(self._pool)[kind]
-            for pages, row, out, count in _pieces(tables, self._state.pages, first, last):
-                here = torch.stack([table[pages] for table in tables]).flatten(1, 2)[:, row : row + count]
+        found = {
+            name: rows.new_empty((ranges[name][1] - ranges[name][0], *rows.shape[1:]))
+            for name, rows in self.like().items()
+        }
+        for group in self._tables:
+            for pages, row, out, count in _pieces(group, *ranges[group.names[0]]):
+                here = torch.stack([table[pages] for table in group.tables]).flatten(1, 2)[:, row : row + count]
                 there = self._pool.staging(here)
-                for i, name in enumerate(names):
+                for i, name in enumerate(group.names):
                     found[name][out : out + count] = there[i]
         return found
 
@@ -81,21 +74,20 @@ class GpuParts:
         for part, kept in (("s", pool.states[state.place]), ("tail", pool.tails[state.slot])):
             there = pool.staging(kept)
             found |= {f"{name}.{part}": there[i].clone() for i, name in enumerate(self._recurrent)}
+        if state.mtp is not None:
+            found["mtp.residual"] = state.mtp.residual.to("cpu", copy=True)
+            found["mtp.pending_ids"] = torch.tensor(state.mtp.pending_ids, dtype=torch.int64)
         return found
 
     def single_like(self) -> dict[str, Tensor]:
         """See `Parts.single_like`."""
         pool = self._pool
         found = {"counters": torch.empty(2 + pool.history.shape[1], dtype=torch.int64, device="meta")}
-        for name in ("ngram_tail", *(f"{name}.{part}" for name in self._recurrent for part in ("s", "tail"))):
-            of = (
-                pool.ngram_tails[0]
-                if name == "ngram_tail"
-                else pool.states[0, 0]
-                if name[-1] == "s"
-                else pool.tails[0, 0]
-            )
-            found[name] = torch.empty(of.shape, dtype=of.dtype, device="meta")
+        found["ngram_tail"] = pool.ngram_tails[0].to("meta")
+        for name in self._recurrent:
+            found |= {f"{name}.s": pool.states[0, 0].to("meta"), f"{name}.tail": pool.tails[0, 0].to("meta")}
+        if self._state.mtp is not None:
+            found["mtp.residual"] = self._state.mtp.residual.to("meta")
         return found
 
     def put(self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor]) -> None:
@@ -108,44 +100,73 @@ class GpuParts:
         length, position, *history = (int(x) for x in singles["counters"])
         pool.reserve(state, length)
         device = pool.states.device
-        for kind, names in self._groups.items():
-            if not names or not rows[names[0]]:
-                continue
-            tables, given = _tables(pool)[kind], [torch.cat(tuple(rows[name])) for name in names]
-            per_page = tables[0].shape[1]
-            for pages, _, out, count in _pieces(tables, state.pages, 0, len(given[0])):
-                whole = torch.zeros(
-                    (len(tables), len(pages) * per_page, *tables[0].shape[2:]), dtype=tables[0].dtype, device=device
-                )
-                whole[:, :count] = pool.arrival([one[out : out + count] for one in given])
-                for table, part in zip(tables, whole, strict=True):
-                    table[pages] = part.unflatten(0, (-1, per_page))
+        if state.mtp is not None:
+            state.mtp.cells.pool.reserve(state.mtp.cells, max(0, length - 1))
+        for group in self._tables:
+            if rows[group.names[0]]:
+                self._fill(group, [torch.cat(tuple(rows[name])) for name in group.names])
         if self._recurrent:
             pool.states[state.place] = pool.arrival([singles[f"{name}.s"] for name in self._recurrent])
             pool.tails[state.slot] = pool.arrival([singles[f"{name}.tail"] for name in self._recurrent])
         pool.ngram_tails[state.slot] = singles["ngram_tail"].to(device)
         pool.history[state.slot] = torch.tensor(history, dtype=torch.int32, device=device)
         state.length, state.next_position = length, position
+        if state.mtp is not None:
+            state.mtp.cells.length = state.mtp.cells.next_position = max(0, length - 1)
+            state.mtp.residual = singles["mtp.residual"].to(device, copy=True)
+
+    def _fill(self, group: "_Group", given: Sequence[Tensor]) -> None:
+        """Write rows from the first on; what is behind them on the last page means nothing."""
+        per_page, like = group.tables[0].shape[1], group.tables[0]
+        for pages, _, out, count in _pieces(group, 0, len(given[0])):
+            whole = like.new_zeros((len(group.tables), len(pages) * per_page, *like.shape[2:]))
+            whole[:, :count] = self._pool.arrival([one[out : out + count] for one in given])
+            for table, part in zip(group.tables, whole, strict=True):
+                table[pages] = part.unflatten(0, (-1, per_page))
 
 
-def _tables(pool: Pool) -> dict[str, list[Tensor]]:
-    return dict(zip(_KINDS, (pool.keys, pool.values, pool.raw, pool.blocks), strict=True))
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Tables of a kind, which have the same rows.
+
+    Attributes:
+        names: of the tables.
+        tables: [pages, rows of a page, ...] each.
+        pages: of the conversation.
+        count: rows it has.
+    """
+
+    names: list[str]
+    tables: list[Tensor]
+    pages: list[int]
+    count: int
 
 
-def _pieces(
-    tables: Sequence[Tensor], pages: Sequence[int], first: int, last: int
-) -> Iterator[tuple[list[int], int, int, int]]:
+def _groups(state: GpuState, layers: Sequence[str]) -> list[_Group]:
+    """Keys, values, raw and pooled indexer keys of layers, by kind."""
+    pool = state.pool
+    if not layers:
+        return []
+    whole = [
+        _Group([f"{layer}.{kind}" for layer in layers], tables, state.pages, state.length)
+        for kind, tables in (("k", pool.keys), ("v", pool.values), ("ik", pool.raw))
+    ]
+    pooled = [f"{layer}.blocks" for layer in layers]
+    return [*whole, _Group(pooled, pool.blocks, state.pages, state.length // pool.config.qsa.ratio)]
+
+
+def _pieces(group: _Group, first: int, last: int) -> Iterator[tuple[list[int], int, int, int]]:
     """Rows from `first` to `last` in pieces that fit the staging.
 
     Returns:
         Of each: pages, the first row within them, the first row of the result, and how many.
     """
-    per_page = tables[0].shape[1]
-    size = sum(table[0].nbytes for table in tables)
+    per_page = group.tables[0].shape[1]
+    size = sum(table[0].nbytes for table in group.tables)
     most = max(1, STAGING // size)
     at = first
     while at < last:
         page = at // per_page
         end = min(last, (page + most) * per_page)
-        yield list(pages[page : -(-end // per_page)]), at - page * per_page, at - first, end - at
+        yield list(group.pages[page : -(-end // per_page)]), at - page * per_page, at - first, end - at
         at = end

@@ -14,6 +14,7 @@ from strata.model.config import Mixer, ModelConfig
 from strata.ops.qsa.gpu import PAGE as _PAGE
 
 if TYPE_CHECKING:
+    from strata.ops.gpu.draft import GpuMtp
     from strata.ops.gpu.parts import GpuParts
 
 PAGE = int(_PAGE.value)
@@ -45,7 +46,7 @@ class GpuState:
     seat: list[int] = field(default_factory=list)
     home: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)
-    mtp: None = None
+    mtp: "GpuMtp | None" = None
 
     @property
     def slot(self) -> int:
@@ -63,7 +64,9 @@ class GpuState:
         Raises:
             RequestError: the pool is full.
         """
-        return self.pool.clone(self)
+        other = self.pool.clone(self)
+        other.mtp = self.mtp.clone() if self.mtp else None
+        return other
 
     def parts(self) -> "GpuParts":
         """It as snapshots take it apart."""

@@ -13,13 +13,15 @@ from strata.model.network import PASS_ROWS
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
 from strata.ops.experts.slots import SlotLayout
+from strata.ops.gpu.draft import head_config
 from strata.ops.gpu.pool import pool_bytes
 from strata.ops.planes import LAYOUTS, layout
 
 
-def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:  # noqa: ARG001
+def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
     """Memory of so many conversations of together so many cells."""
-    return pool_bytes(c, slots=slots, cells=cells)
+    trunk = pool_bytes(c, slots=slots, cells=cells)
+    return trunk + (pool_bytes(head_config(c), slots=slots, cells=cells) if drafts else 0)
 
 
 def work_bytes(c: ModelConfig, rows: int = PASS_ROWS) -> int:

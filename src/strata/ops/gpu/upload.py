@@ -22,6 +22,7 @@ from strata.ops.rows.gpu import gather
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _GATHERED = 8  # blocks of a program
+_CHUNK = 64 << 20  # bytes repacked at a time: a launch takes 5 us, and there are some twenty
 
 T = TypeVar("T")
 
@@ -115,8 +116,18 @@ class Upload:
                 layers=tuple(self._layer(layer) for layer in w.layers),
                 mixer=self._hc(w.mixer),
                 head=self._shared(w.head),
-                mtp=None,
+                mtp=None if w.mtp is None else self._mtp(w.mtp),
             )
+
+    def _mtp(self, w: weights.Mtp) -> weights.Mtp:
+        moved = self._parts(replace(w, head=torch.empty(0)))  # the trunk's, as a rule
+        return replace(
+            moved,
+            layer=self._layer(w.layer),
+            mixer=self._hc(w.mixer),
+            embed=self._table(w.embed),
+            head=self._shared(w.head),
+        )
 
     def _layer(self, layer: weights.Layer) -> weights.Layer:
         ple = None if layer.ple is None else replace(self._parts(layer.ple), table=self._table(layer.ple.table))
@@ -172,7 +183,7 @@ class Upload:
         out = torch.zeros(kind.nbytes(rows, width), dtype=torch.uint8, device=self._device)
         views = kind.views(out, rows, width)
         for first, piece in self._feed.pieces(w.raw):
-            packed = pack(w.type.name, piece, width)
+            packed = pack(w.type.name, piece, width, chunk=_CHUNK)
             for view, part in zip(views, kind.views(packed, len(piece), width), strict=True):
                 view[first : first + len(piece)] = part
         return out
@@ -196,7 +207,7 @@ class Upload:
         data = torch.zeros((count, where.nbytes), dtype=torch.uint8, device=self._device)
         for x, part in zip((gate, up, down), where.parts, strict=True):
             for first, piece in self._feed.pieces(x.raw):
-                pack_each(x.type.name, piece, x.shape[-1], data[first : first + len(piece), part])
+                pack_each(x.type.name, piece, x.shape[-1], data[first : first + len(piece), part], chunk=_CHUNK)
         scales = None
         if any(x.scale is not None for x in (gate, up, down)):
             rows = [np.ones(count, np.float32) if x.scale is None else x.scale.reshape(-1) for x in (gate, up, down)]
