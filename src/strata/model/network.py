@@ -48,6 +48,18 @@ class Network:
         """The state of a conversation that has not begun."""
         return self.ops.new_state(drafts=self.drafts)
 
+    def fits(self, needs: Sequence[tuple[State | None, int]]) -> bool:
+        """Whether the device has memory for conversations to hold so many tokens each, all at once.
+
+        None stands for a conversation that has no memory there yet.
+        """
+        return self.ops.fits(needs)
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether a token gets the same bytes as part of a prompt and in a window."""
+        return self.ops.same_forms
+
     def read(self, state: State, ids: list[int], positions: Tensor | None = None) -> Tensor:
         """Read prompt tokens into `state`.
 

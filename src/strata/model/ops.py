@@ -137,8 +137,22 @@ class Ops(Protocol):
     the number of the layer.
     """
 
+    @property
+    def form(self) -> str:
+        """A name that differs where a stored state would be of no use: other hardware, or another order of sums."""
+        ...
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether a token gets the same bytes as part of a prompt and in a window."""
+        ...
+
     def new_state(self, *, drafts: bool) -> Any:
         """The state of a conversation that has not begun; with `drafts` it also feeds the draft head."""
+        ...
+
+    def fits(self, needs: Sequence[tuple[Any, int]]) -> bool:
+        """Whether there is memory for conversations, or ones to come (None), to hold so many tokens each at once."""
         ...
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> Batch:

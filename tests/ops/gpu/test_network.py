@@ -60,7 +60,7 @@ def test_a_prompt_and_windows(both):
     assert ours.length == theirs.length == 4
 
 
-def test_drafts_are_refused(both):
+def test_drafts_need_a_head(both):
     _, gpu = both
-    with pytest.raises(RequestError, match="the draft head does not run on the GPU yet"):
+    with pytest.raises(RequestError, match="put together without its draft head"):
         gpu.ops.new_state(drafts=True)

@@ -1,8 +1,8 @@
-"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows, without the draft head (`Ops.rms`)."""
+"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
+
+if TYPE_CHECKING:
+    from strata.ops.gpu.draft import DraftHead
 
 CELLS = 64
 """Selected cells a program of attention takes."""
@@ -70,10 +73,15 @@ class GpuOps:
 
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
+        drafts: the draft head; None until somebody sets it.
     """
+
+    form = "gpu 1"
+    same_forms = False  # prompts are read in chunks
 
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
+        self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, ...]] = set()
@@ -105,11 +113,18 @@ class GpuOps:
         """See `Ops.new_state`.
 
         Raises:
-            RequestError: every slot is taken, or drafts are asked for: the draft head does not run on a GPU yet.
+            RequestError: drafts are asked for, but there is no draft head.
         """
+        state = self._pool.new_state()
         if drafts:
-            raise RequestError("the draft head does not run on the GPU yet; ask for no drafts")
-        return self._pool.new_state()
+            if self.drafts is None:
+                raise RequestError("this network was put together without its draft head; ask for no drafts")
+            state.mtp = self.drafts.new_state()
+        return state
+
+    def fits(self, needs: Sequence[tuple[GpuState | None, int]]) -> bool:
+        """See `Ops.fits`."""
+        return self._pool.fits(needs)
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
         """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
@@ -334,7 +349,7 @@ class GpuOps:
 
     def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
         """See `Ops.qsa_attend`."""
-        assert sparse, "dense attention is the draft head's"
+        assert sparse, "attention is to what the indexer selects, in the draft head too"
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
