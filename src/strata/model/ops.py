@@ -134,7 +134,12 @@ class Ops(Protocol):
 
     The T rows of a pass may belong to several conversations. What needs a conversation's own past takes the batch and
     the number of the layer.
+
+    Attributes:
+        pass_rows: most rows of a prompt pass.
     """
+
+    pass_rows: int
 
     def new_state(self, *, drafts: bool) -> Any:
         """The state of a conversation that has not begun; with `drafts` it also feeds the draft head."""

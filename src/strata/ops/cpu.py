@@ -37,6 +37,8 @@ from strata.ops.rope import reference as rope
 class CpuOps:
     """`strata.model.ops.Ops` in torch and Numba."""
 
+    pass_rows = 512
+
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 

@@ -11,15 +11,16 @@ import triton.language as tl
 from strata.ops.device import silu
 from strata.ops.prompt.decode import weights
 from strata.ops.prompt.halves import SCALE, to_half
+from strata.ops.prompt.multiply import dot
 
 
 @triton.jit
 def _dot(x, w, total, SWAP: tl.constexpr):
     """Add ``x @ w.T`` [rows, weights' rows]; with SWAP ``w @ x.T``: few rows then fill a tensor core's short side."""
     if SWAP:
-        total = tl.dot(w, tl.trans(x), total)
+        total = dot(w, tl.trans(x), total)
     else:
-        total = tl.dot(x, tl.trans(w), total)
+        total = dot(x, tl.trans(w), total)
     return total
 
 
@@ -48,7 +49,7 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
         row = tl.load(pairs + first + tl.minimum(m, size - 1)) // topk
         top = tl.program_id(0) * BN
         k = tl.arange(0, 32 * L)
-        at = x + row[:, None].to(tl.int64) * (32 * B) + k[None, :]
+        at = x + row[:, None] * (32 * B) + k[None, :]
         one, other = 1.0, 1.0
         if SCALED:
             one, other = tl.load(gate_scale + expert), tl.load(up_scale + expert)
@@ -66,10 +67,10 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
         out = to_half(silu(gate * (1.0 / SCALE)) * (up * (1.0 / SCALE)))
         n = top + tl.arange(0, BN)
         if SWAP:
-            to = h + (first + m)[None, :].to(tl.int64) * N + n[:, None]
+            to = h + (first + m)[None, :] * N + n[:, None]
             tl.store(to, out, mask=(m[None, :] < size) & (n[:, None] < N))
         else:
-            to = h + (first + m)[:, None].to(tl.int64) * N + n[None, :]
+            to = h + (first + m)[:, None] * N + n[None, :]
             tl.store(to, out, mask=(m[:, None] < size) & (n[None, :] < N))
 
 
@@ -86,7 +87,7 @@ def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_ex
         m = tl.arange(0, BM)
         top = tl.program_id(0) * BN
         k = tl.arange(0, 32 * L)
-        at = h + (first + tl.minimum(m, size - 1))[:, None].to(tl.int64) * (32 * B) + k[None, :]
+        at = h + (first + tl.minimum(m, size - 1))[:, None] * (32 * B) + k[None, :]
         unit = 1.0
         if SCALED:
             unit = tl.load(scale + expert)
@@ -102,7 +103,7 @@ def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_ex
             total = _dot(rows, weights(KIND, w, grid, unit, top, block, N, B, BN, L, EVEN), total, SWAP)
         out = to_half(total * (1.0 / SCALE))
         n = top + tl.arange(0, BN)
-        pair = tl.load(pairs + first + tl.minimum(m, size - 1)).to(tl.int64)
+        pair = tl.load(pairs + first + tl.minimum(m, size - 1))
         if SWAP:
             tl.store(y + pair[None, :] * N + n[:, None], out, mask=(m[None, :] < size) & (n[:, None] < N))
         else:
@@ -125,7 +126,7 @@ def combine(y, shares, shared, shared_shares, counts, out, N, topk, BLOCK: tl.co
         inside = n < N
         total = tl.zeros((BLOCK,), tl.float32)
         for j in range(0, topk):
-            pair = (t * topk + j).to(tl.int64)
+            pair = t * topk + j
             total += tl.load(shares + pair) * tl.load(y + pair * N + n, mask=inside, other=0.0).to(tl.float32)
-        last = tl.load(shared + t.to(tl.int64) * N + n, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + t.to(tl.int64) * N + n, total + tl.load(shared_shares + t) * last, mask=inside)
+        last = tl.load(shared + t * N + n, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + t * N + n, total + tl.load(shared_shares + t) * last, mask=inside)

@@ -9,6 +9,7 @@ import triton.language as tl
 
 from strata.ops.device import silu
 from strata.ops.prompt.halves import SCALE, to_half
+from strata.ops.prompt.multiply import dot, precise
 
 
 @triton.jit
@@ -23,15 +24,15 @@ def sums(x, w, row, column, count, N, K, BK: tl.constexpr, EVEN: tl.constexpr):
     """
     k = tl.arange(0, BK)
     row, column = tl.minimum(row, count - 1), tl.minimum(column, N - 1)
-    a = x + row[:, None].to(tl.int64) * K + k[None, :]
-    b = w + column[None, :].to(tl.int64) * K + k[:, None]
+    a = x + row[:, None] * K + k[None, :]
+    b = w + column[None, :] * K + k[:, None]
     total = tl.zeros((row.shape[0], column.shape[0]), tl.float32)
     for first in range(0, K, BK):
         if EVEN:
-            total = tl.dot(tl.load(a + first), tl.load(b + first), total)
+            total = dot(tl.load(a + first), tl.load(b + first), total)
         else:
             left = K - first
-            total = tl.dot(
+            total = dot(
                 tl.load(a + first, mask=k[None, :] < left, other=0.0),
                 tl.load(b + first, mask=k[:, None] < left, other=0.0),
                 total,
@@ -66,7 +67,7 @@ def product(x, w, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
         top, left = place(BM, BN, GROUP, count, N)
         row, column = top + tl.arange(0, BM), left + tl.arange(0, BN)
         total = sums(x, w, row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
-        at = out + row[:, None].to(tl.int64) * N + column[None, :]
+        at = out + row[:, None] * N + column[None, :]
         inside = (row[:, None] < count) & (column[None, :] < N)
         if out.dtype.element_ty == tl.float16:
             tl.store(at, to_half(total), mask=inside)
@@ -93,7 +94,7 @@ def low_rank(x, w, counts, low, strengths, R, K, S: tl.constexpr, BM: tl.constex
         row, column = top + tl.arange(0, BM), left + tl.arange(0, BN)
         total = sums(x, w, row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
         there = row[:, None] < count
-        at = row[:, None].to(tl.int64)
+        at = row[:, None]
         narrow = silu(total / S)
         tl.store(low + at * R + column[None, :], to_half(narrow), mask=there & (column[None, :] < R))
         beyond = column[None, :] - R
@@ -120,38 +121,35 @@ def gated_mean(low, w, xn, counts, mean, mean_half, H: tl.constexpr, S: tl.const
         total = tl.zeros((BM, BN), tl.float32)
         for stream in tl.static_range(S):
             gate = sums(low, w + stream * H * R, row, column, count, H, R, BK, EVEN) * (1.0 / SCALE)
-            value = tl.load(xn + row[:, None].to(tl.int64) * (S * H) + stream * H + column[None, :], mask=inside, other=0.0)
+            value = tl.load(xn + row[:, None] * (S * H) + stream * H + column[None, :], mask=inside, other=0.0)
             total += value.to(tl.float32) / (1.0 + tl.exp(-gate))
         total = total / S
-        at = row[:, None].to(tl.int64) * H + column[None, :]
+        at = row[:, None] * H + column[None, :]
         tl.store(mean + at, total, mask=inside)
         tl.store(mean_half + at, to_half(total), mask=inside)
 
 
 @triton.jit(do_not_specialize=["N"])
-def exact(x, w, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-          PRECISION: tl.constexpr):  # fmt: skip
+def exact(x, w, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):  # fmt: skip
     """``out = x @ w.T`` of float32 operands: the router, whose choice hangs on small differences. Grid: as `product`.
 
     Args:
         x: float32 [T, K]; w: float32 [N, K]; out: float32 [T, N], out.
         counts: int32, its first is T.
-        PRECISION: "tf32x3" splits operands in two for the tensor cores, and keeps about 21 of 24 bits; "ieee".
     """
     count = tl.load(counts)
     if tl.program_id(0) < tl.cdiv(count, BM) * tl.cdiv(N, BN):
         top, left = place(BM, BN, GROUP, count, N)
         row, column, k = top + tl.arange(0, BM), left + tl.arange(0, BN), tl.arange(0, BK)
-        a = x + tl.minimum(row, count - 1)[:, None].to(tl.int64) * K + k[None, :]
+        a = x + tl.minimum(row, count - 1)[:, None] * K + k[None, :]
         b = w + tl.minimum(column, N - 1)[None, :] * K + k[:, None]
         total = tl.zeros((BM, BN), tl.float32)
         for first in range(0, K, BK):
             left_over = K - first
-            total = tl.dot(
+            total = precise(
                 tl.load(a + first, mask=k[None, :] < left_over, other=0.0),
                 tl.load(b + first, mask=k[:, None] < left_over, other=0.0),
                 total,
-                input_precision=PRECISION,
             )
         inside = (row[:, None] < count) & (column[None, :] < N)
-        tl.store(out + row[:, None].to(tl.int64) * N + column[None, :], total, mask=inside)
+        tl.store(out + row[:, None] * N + column[None, :], total, mask=inside)
