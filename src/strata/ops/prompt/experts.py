@@ -62,8 +62,11 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
                 rows = tl.load(at + block * 32)
             else:
                 rows = tl.load(at + block * 32, mask=k[None, :] < (B - block) * 32, other=0.0)
-            gate = _dot(rows, weights(GATE, base, gate_grid, one, top, block, N, B, BN, L, EVEN), gate, SWAP)
-            up = _dot(rows, weights(UP, base + up_at, up_grid, other, top, block, N, B, BN, L, EVEN), up, SWAP)
+            # Both before the first product, so that their loads are on their way together.
+            gate_tile = weights(GATE, base, gate_grid, one, top, block, N, B, BN, L, EVEN)
+            up_tile = weights(UP, base + up_at, up_grid, other, top, block, N, B, BN, L, EVEN)
+            gate = _dot(rows, gate_tile, gate, SWAP)
+            up = _dot(rows, up_tile, up, SWAP)
         out = to_half(silu(gate * (1.0 / SCALE)) * (up * (1.0 / SCALE)))
         n = top + tl.arange(0, BN)
         if SWAP:
