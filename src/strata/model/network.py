@@ -18,7 +18,7 @@ from strata.model.state import State
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
-"""Rows a prompt pass computes at once; passes end at absolute multiples of it."""
+"""Rows a prompt pass computes at once on the CPU; passes end at absolute multiples of a device's `Ops.pass_rows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Network:
         positions = self._check(state, ids, positions)
         residuals, first = [], 0
         while first < len(ids):
-            last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
+            last = min(len(ids), first + self.ops.pass_rows - state.length % self.ops.pass_rows)
             piece = forward.segments([(state, ids[first:last], positions[first:last])])
             done = forward.run(self.ops, self.weights, piece, window=False)[0]
             self._commit(state, done, last - first)

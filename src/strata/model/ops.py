@@ -135,7 +135,15 @@ class Ops(Protocol):
 
     The T rows of a pass may belong to several conversations. What needs a conversation's own past takes the batch and
     the number of the layer.
+
+    Attributes:
+        pass_rows: most rows of a prompt pass.
     """
+
+    @property
+    def pass_rows(self) -> int:
+        """Most rows of a prompt pass."""
+        ...
 
     @property
     def form(self) -> str:

@@ -40,6 +40,7 @@ class CpuOps:
 
     form = "cpu"
     same_forms = True
+    pass_rows = 512
 
     def __init__(self, config: ModelConfig) -> None:
         self._c = config

@@ -26,6 +26,8 @@ from strata.ops.hyper_connection import gpu as hc
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
+from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
+from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
 
@@ -46,9 +48,6 @@ CHOOSERS = 8
 
 FEW = 8192
 """Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
-
-PASS_MOST = 4096
-"""Most rows of a pass."""
 
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -74,6 +73,7 @@ class GpuOps:
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
         drafts: the draft head; None until somebody sets it.
+        pass_rows: see `Ops`.
     """
 
     form = "gpu 1"
@@ -108,6 +108,10 @@ class GpuOps:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
+        hashes = self._hash if config.ple is not None else ()
+        tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
+        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
         """See `Ops.new_state`.
@@ -126,8 +130,13 @@ class GpuOps:
         """See `Ops.fits`."""
         return self._pool.fits(needs)
 
-    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
-        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch | PromptBatch:
+        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid.
+
+        Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
+        """
+        if not window and self._prompt is not None:
+            return self._prompt.begin(segments)
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -137,8 +146,10 @@ class GpuOps:
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
+    def replay(self, batch: GpuBatch | PromptBatch, body: Callable[[], Any], head: Callable[[Any], Tensor]) -> Any:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.replay(batch, body)
         if self._windows.get(batch.counts) is not batch:
             return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
@@ -158,8 +169,10 @@ class GpuOps:
         batch.logits = head(Streams(x))
         return x
 
-    def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
+    def passes(self, batch: GpuBatch | PromptBatch, residual: Any) -> list[Pass]:
         """See `Ops.passes`."""
+        if isinstance(batch, PromptBatch):
+            return [self._reader.passes(batch, residual)]
         x = self._settled(residual)
         segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
         logits = batch.logits
@@ -168,8 +181,11 @@ class GpuOps:
             for i, s in enumerate(segments)
         ]
 
-    def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
+    def commit(self, state: GpuState, done: GpuPass | PromptPass, n: int) -> None:
         """See `Ops.commit`."""
+        if isinstance(done, PromptPass):
+            self._reader.commit(state, done, n)
+            return
         batch, i = done.batch, done.index
         if n:
             body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
@@ -256,23 +272,36 @@ class GpuOps:
         state.length += n
         state.next_position += n
 
-    def linear(self, x: Rows, w: Any) -> Tensor:
+    @property
+    def _reader(self) -> Prompt:
+        assert self._prompt is not None, "there is a prompt batch"
+        return self._prompt
+
+    def linear(self, x: Rows | PromptRows, w: Any) -> Tensor:
         """See `Ops.linear`."""
+        if isinstance(x, PromptRows):
+            return self._reader.linear(x, w)
         return linear(x, w)
 
-    def streams(self, x: Tensor) -> Streams:
+    def streams(self, x: Tensor | PromptStreams) -> Streams | PromptStreams:
         """See `Ops.streams`."""
+        if isinstance(x, PromptStreams):
+            return self._reader.streams(x)
         c, count, block = self._c, len(x), min(1024, _power(self._c.H))
         out = torch.empty((count, c.S * c.H), dtype=torch.float32, device=self._device)
         hc.spread[(-(-c.H // block), count)](x, out, H=c.H, S=c.S, BLOCK=block, num_warps=4, **self._launch)
         return Streams(out)
 
-    def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
+    def embed(self, batch: GpuBatch | PromptBatch, table: DeviceTable) -> Tensor | PromptStreams:
         """See `Ops.embed`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.embed(batch, table)
         return table.rows(batch.ids)
 
-    def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
+    def hc_read(self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection) -> tuple[Any, Tensor | None]:
         """See `Ops.hc_read`."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
         count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
@@ -314,19 +343,25 @@ class GpuOps:
             return (*out, shares), out.weights.shape[1]
         return (out, x, x, x, shares), 0
 
-    def hc_write(self, residual: Streams, out: Tensor | ExpertRows, inject: Tensor | None) -> Streams:
+    def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
         """See `Ops.hc_write`; the next read does it."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_write(residual, out, inject)
         assert inject is not None, "only a final mixer lacks inject"
         residual.out, residual.shares = out, inject
         return residual
 
-    def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
         """The projections, raw: u, gates, z."""
+        if isinstance(m, PromptRows):
+            return self._reader.gdn_project(m, w)
         u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
         return u, gates, z
 
-    def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
         u, gates, z = x
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
@@ -339,17 +374,23 @@ class GpuOps:
         )  # fmt: skip
         return out
 
-    def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
+    def gdn_output(self, o: Rows | PromptRows, w: weights.Gdn) -> Tensor:
         """See `Ops.gdn_output`."""
-        return linear(o, w.out)
+        return self.linear(o, w.out)
 
-    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
+    def qsa_project(self, m: Rows | PromptRows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        if isinstance(m, PromptRows):
+            return self._reader.qsa_project(m, w)
         return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
-    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
+    def qsa_attend(
+        self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
+    ) -> Rows | PromptRows:
         """See `Ops.qsa_attend`."""
         assert sparse, "attention is to what the indexer selects, in the draft head too"
+        if isinstance(batch, PromptBatch):
+            return self._reader.qsa_attend(x, batch, number, w)
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
@@ -393,12 +434,14 @@ class GpuOps:
         )  # fmt: skip
         return out
 
-    def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
+    def qsa_output(self, o: Rows | PromptRows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
-        return linear(o, w.o)
+        return self.linear(o, w.o)
 
-    def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
+    def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
+        if isinstance(m, PromptRows):
+            return GpuRoute(*self._reader.route(m, w))
         logits = linear(m, w.choosing)
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
@@ -416,11 +459,13 @@ class GpuOps:
         )  # fmt: skip
         return GpuRoute(chosen, shares, shared, plan)
 
-    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
+    def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
         """See `Ops.experts`. A window's rows are weighed and added by the next read.
 
         Of other passes eight rows at a time, for the plan holds no more.
         """
+        if isinstance(m, PromptRows):
+            return self._reader.experts(m, route, w)
         a = m.quantised
         assert a is not None
         if route.plan is not None:
@@ -470,8 +515,10 @@ class GpuOps:
             main.wait_stream(branch)
         return tuple(results)
 
-    def ngram_numbers(self, batch: GpuBatch) -> tuple[GpuBatch, Tensor]:
+    def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
         """See `Ops.ngram_numbers`."""
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_numbers(batch)
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -481,16 +528,20 @@ class GpuOps:
         )  # fmt: skip
         return batch, out
 
-    def ngram_rows(self, numbers: tuple[GpuBatch, Tensor], w: weights.Ple) -> tuple[GpuBatch, Rows]:
+    def ngram_rows(self, numbers: tuple[Any, Tensor], w: weights.Ple) -> tuple[Any, Rows | PromptRows]:
         """See `Ops.ngram_rows`."""
         batch, wanted = numbers
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_rows(batch, wanted, w)
         assert isinstance(w.table, DeviceTable)
         x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
         return batch, Rows(x, quantise(x))
 
-    def ngram_gate(self, residual: Streams, e: tuple[GpuBatch, Rows], w: weights.Ple) -> NgramGated:
+    def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`."""
         c, (batch, rows) = self._c, e
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_gate(residual, rows, w)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
@@ -500,8 +551,10 @@ class GpuOps:
         batch.normed = normed
         return NgramGated(gated, normed)
 
-    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: GpuBatch, w: weights.Ple) -> Streams:
+    def ngram_smooth(self, residual: Any, x: NgramGated, batch: GpuBatch | PromptBatch, w: weights.Ple) -> Any:
         """See `Ops.ngram_smooth`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_smooth(residual, x, batch, w)
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H
