@@ -465,7 +465,7 @@ class GpuOps:
         Of other passes eight rows at a time, for the plan holds no more.
         """
         if isinstance(m, PromptRows):
-            return self._reader.experts(m, route, w)
+            return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
         a = m.quantised
         assert a is not None
         if route.plan is not None:
