@@ -55,9 +55,7 @@ class Case:
             self.x, WIDTH, self.gates, self.tails, _int(1), counts, self.taps, self.a, self.dt, mixed, decay,
             strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
         )  # fmt: skip
-        delta.pairs[(chunks, NV)](
-            mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS
-        )
+        delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS)
         delta.scan[(NV, 1)](
             mixed, strength, solved, seen, since, until, self.states, _int(2), _int(0), lengths, counts, out, layer,
             LAYERS=LAYERS, VALUES=D, **HEADS,
@@ -126,6 +124,8 @@ def test_cuts_at_multiples_of_a_chunk_cannot_be_seen():
     second.states[2], second.tails[1, 0] = first.states[0], first.after[0]
     second.x[:96], second.gates[:96] = first.x[54:].clone(), first.gates[54:].clone()
     second.run(0, rows=96)
-    assert torch.equal(torch.cat((first.gated[:54], second.gated[:96])).view(torch.int16), whole.gated.view(torch.int16))
+    assert torch.equal(
+        torch.cat((first.gated[:54], second.gated[:96])).view(torch.int16), whole.gated.view(torch.int16)
+    )
     assert torch.equal(second.states[0, 0], whole.states[0, 0])
     assert torch.equal(second.after[0], whole.after[0])

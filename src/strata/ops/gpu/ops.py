@@ -18,6 +18,7 @@ from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
@@ -54,12 +55,18 @@ FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 class GpuRoute(NamedTuple):
-    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and the plan of at most eight rows."""
+    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and more for at most eight rows.
+
+    Attributes:
+        plan: of the chosen experts.
+        always: waits for the shared expert's rows, float32 [T, H].
+    """
 
     experts: Tensor
     weights: Tensor
     shared: Tensor
-    plan: Plan | None
+    plan: Plan | None = None
+    always: Callable[[], Tensor] | None = None
 
 
 class GpuOps:
@@ -86,7 +93,7 @@ class GpuOps:
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, ...]] = set()
-        self._branches: list[torch.cuda.Stream] = []
+        self._branches = Branches(graphs=self._graphs)
         self._plans: dict[int, Plan] = {}
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
@@ -297,23 +304,24 @@ class GpuOps:
         """See `Ops.embed`."""
         if isinstance(batch, PromptBatch):
             return self._reader.embed(batch, table)
-        return table.rows(batch.ids)
+        rows = table.rows(batch.ids)
+        self._branches.mark()
+        return rows
 
-    def hc_read(self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection) -> tuple[Any, Tensor | None]:
+    def hc_read(
+        self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection
+    ) -> tuple[Any, Tensor | None]:
         """See `Ops.hc_read`."""
         if isinstance(residual, PromptStreams):
             return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
-        count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
-        xn = Rows.empty(count, width, self._device)
-        due, topk = self._due(streams)
-        hc.write_norm[(c.S, count)](
-            streams.x, *due, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, CHUNK=chunk, COUNT=-(-c.H // chunk),
-            PARTS=self._parts, WRITE=streams.out is not None, TOPK=topk,
-            num_warps=chunk // 32, enable_fp_fusion=False, **self._launch,
+        count, width, pieces = len(streams.x), c.S * c.H, -(-c.H // hc.PIECE)
+        xn, squares = Rows.empty(count, width, self._device), self._write(streams)
+        hc.norm[(pieces, c.S, count)](
+            streams.x, squares, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, BLOCK=hc.PIECE, COUNT=pieces,
+            ROOM=_power(pieces), num_warps=hc.PIECE // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        streams.out = streams.shares = None
         y, low = linear(xn, w.down), Rows.empty(count, c.r, self._device)
         shares, unused, block = None, y, _power(c.r)
         if w.inject is not None:
@@ -323,14 +331,14 @@ class GpuOps:
             R=c.r, S=c.S, BLOCK=block, WIDTH=width, PART=hc.PART, PARTS=self._parts,
             num_warps=block // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
+        m = Rows.empty(count, c.H, self._device)
         up: Any = w.up
         if isinstance(up, PlaneMatrix) and count <= MAX_ROWS and low.quantised and m.quantised:
             gated_mean(up, low.quantised, xn.x, m.x, m.quantised)
             return m, shares
-        hc.mix[(-(-c.H // part), count)](
-            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
-            num_warps=part // 32, enable_fp_fusion=False, **self._launch,
+        hc.mix[(pieces, count)](
+            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=hc.PIECE,
+            num_warps=hc.PIECE // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         return m, shares
 
@@ -339,14 +347,21 @@ class GpuOps:
         """Parts of a write-back strength."""
         return -(-self._c.S * self._c.H // hc.PART)
 
-    def _due(self, streams: Streams) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], int]:
-        """What the kernels that write take for what is due, and how many experts' rows it is made of, or none."""
-        x, out, shares = streams.x, streams.out, streams.shares
-        if out is None or shares is None:
-            return (x, x, x, x, x), 0
-        if isinstance(out, ExpertRows):
-            return (*out, shares), out.weights.shape[1]
-        return (out, x, x, x, shares), 0
+    def _write(self, streams: Streams) -> Tensor:
+        """Add what is due; sums of squares of the streams' pieces, float32 [T, S, pieces]."""
+        c, x, out, shares = self._c, streams.x, streams.out, streams.shares
+        due: tuple[Tensor, ...] = (x, x, x, x, x)
+        if shares is not None and out is not None:
+            due = (*out, shares) if isinstance(out, ExpertRows) else (out, x, x, x, shares)
+        pieces = -(-c.H // hc.PIECE)
+        squares = torch.empty((len(x), c.S, pieces), dtype=torch.float32, device=self._device)
+        hc.write[(pieces, c.S, len(x))](
+            x, *due, squares, H=c.H, S=c.S, BLOCK=hc.PIECE, PARTS=self._parts, WRITE=out is not None,
+            TOPK=out.weights.shape[1] if isinstance(out, ExpertRows) else 0,
+            num_warps=1, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
+        streams.out = streams.shares = None
+        return squares
 
     def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
         """See `Ops.hc_write`; the next read does it."""
@@ -360,7 +375,9 @@ class GpuOps:
         """The projections, raw: u, gates, z."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
-        u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
+        u, z, gates = self._branches.beside(
+            lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates)
+        )
         return u, gates, z
 
     def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
@@ -387,7 +404,7 @@ class GpuOps:
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
         if isinstance(m, PromptRows):
             return self._reader.qsa_project(m, w)
-        return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
+        return self._branches.beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
     def qsa_attend(
         self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
@@ -444,25 +461,33 @@ class GpuOps:
         return self.linear(o, w.o)
 
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
-        """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
+        """See `Ops.route`; the shared expert's weight is one more column.
+
+        A window's plan is made with it, and beside it the shared expert, which waits for no choice, is begun: while
+        the router is at work, a GPU has little else to do.
+        """
         if isinstance(m, PromptRows):
             return GpuRoute(*self._reader.route(m, w))
-        logits = linear(m, w.choosing)
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
+        always = None
+        if count <= MAX_ROWS and m.quantised is not None:
+            body = partial(_rows_of, w.shared, m.quantised, self._only(w.shared, count))
+            always = self._branches.begin("shared", body)
+        logits = linear(m, w.choosing)
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
         shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
         shared = torch.empty((count,), dtype=torch.float32, device=self._device)
         common: dict[str, Any] = {"E": e, "TOPK": topk, "COUNT": _power(-(-e // moe.LANES.value)), **self._launch}
         if count > MAX_ROWS:
             moe.route[(count,)](logits, chosen, shares, shared, **common, num_warps=1)
-            return GpuRoute(chosen, shares, shared, None)
+            return GpuRoute(chosen, shares, shared)
         plan, rows = experts.empty_plan(count, topk, w.slots), _power(count)
         moe.route_and_plan[(1,)](
             logits, chosen, shares, shared, w.slots.slot_of,
             plan.experts, plan.slots, plan.counts, plan.pairs, plan.totals, w.slots.shared,
             T=count, ROWS=rows, PLACES=max(16, _power(topk)), M=len(plan.experts), **common, num_warps=rows,
         )  # fmt: skip
-        return GpuRoute(chosen, shares, shared, plan)
+        return GpuRoute(chosen, shares, shared, plan, always)
 
     def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
         """See `Ops.experts`. A window's rows are weighed and added by the next read.
@@ -473,17 +498,13 @@ class GpuOps:
             return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
         a = m.quantised
         assert a is not None
-        if route.plan is not None:
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, a, route.plan),
-                partial(_rows_of, w.shared, a, self._only(w.shared, a.rows)),
-            )
-            return ExpertRows(y, route.weights, shared, route.shared)
+        if route.plan is not None and route.always is not None:
+            return ExpertRows(_rows_of(w.slots, a, route.plan), route.weights, route.always(), route.shared)
         out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._beside(
+            y, shared = self._branches.beside(
                 partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
                 partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
             )
@@ -499,31 +520,17 @@ class GpuOps:
             )
         return plan
 
-    def _beside(self, *bodies: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-        """Run bodies that do not depend on one another; inside a captured graph on branches of their own.
+    def ngram_numbers(self, batch: Any) -> tuple[Any, Any]:
+        """See `Ops.ngram_numbers`; a window's are the batch alone, for `ngram_gate` to begin with."""
+        return batch, self._reader.ngram_numbers(batch) if isinstance(batch, PromptBatch) else None
 
-        What they read must outlive the call, which arguments of the caller do.
-        """
-        if not self._graphs or not torch.cuda.is_current_stream_capturing():
-            return tuple(body() for body in bodies)
-        main = torch.cuda.current_stream()
-        results: list[Tensor] = [torch.empty(0)] * len(bodies)
-        for i, body in enumerate(bodies[1:], 1):
-            while len(self._branches) < i:
-                self._branches.append(torch.cuda.Stream())
-            branch = self._branches[i - 1]
-            branch.wait_stream(main)
-            with torch.cuda.stream(branch):
-                results[i] = body()
-        results[0] = bodies[0]()
-        for branch in self._branches[: len(bodies) - 1]:
-            main.wait_stream(branch)
-        return tuple(results)
+    def ngram_rows(self, numbers: tuple[Any, Any], w: weights.Ple) -> tuple[Any, PromptRows | None]:
+        """See `Ops.ngram_rows`; a window's are read by `ngram_gate`."""
+        batch, wanted = numbers
+        return batch, self._reader.ngram_rows(batch, wanted, w) if isinstance(batch, PromptBatch) else None
 
-    def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
-        """See `Ops.ngram_numbers`."""
-        if isinstance(batch, PromptBatch):
-            return batch, self._reader.ngram_numbers(batch)
+    def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
+        """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -531,26 +538,21 @@ class GpuOps:
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
             N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1, **self._launch,
         )  # fmt: skip
-        return batch, out
-
-    def ngram_rows(self, numbers: tuple[Any, Tensor], w: weights.Ple) -> tuple[Any, Rows | PromptRows]:
-        """See `Ops.ngram_rows`."""
-        batch, wanted = numbers
-        if isinstance(batch, PromptBatch):
-            return batch, self._reader.ngram_rows(batch, wanted, w)
         assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
-        return batch, Rows(x, quantise(x))
+        x = w.table.rows(out.reshape(-1)).reshape(batch.rows, -1)
+        rows = Rows(x, quantise(x))
+        return linear(rows, w.key), linear(rows, w.value)
 
     def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
-        """See `Ops.ngram_gate`."""
+        """See `Ops.ngram_gate`. The embeddings depend on ids alone: their branch runs beside the layers before."""
         c, (batch, rows) = self._c, e
         if isinstance(batch, PromptBatch):
             return self._reader.ngram_gate(residual, rows, w)
+        embedding = self._branches.begin("n-grams", partial(self._embedding, batch, w), early=True)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
-            linear(rows, w.key), linear(rows, w.value), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
+            *embedding(), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
             gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT, **self._launch,
         )  # fmt: skip
         batch.normed = normed
@@ -572,12 +574,7 @@ class GpuOps:
     def _settled(self, residual: Streams) -> Tensor:
         """The streams with nothing due."""
         if residual.out is not None:
-            c, chunk = self._c, hc.chunk(self._c.H)
-            due, topk = self._due(residual)
-            hc.write[(-(-c.H // chunk), c.S, len(residual.x))](
-                residual.x, *due, H=c.H, S=c.S, CHUNK=chunk, PARTS=self._parts, TOPK=topk, **FLAT, **self._launch
-            )
-            residual.out = residual.shares = None
+            self._write(residual)
         return residual.x
 
 

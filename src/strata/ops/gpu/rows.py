@@ -37,7 +37,7 @@ class Rows:
 
 
 class ExpertRows(NamedTuple):
-    """The rows of a window's experts, not yet weighed and added; see `hyper_connection.gpu.write_norm`."""
+    """The rows of a window's experts, not yet weighed and added; see `hyper_connection.gpu.write`."""
 
     rows: Tensor  # float32 [at least T * topk, H]
     weights: Tensor  # float32 [T, topk]

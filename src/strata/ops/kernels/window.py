@@ -33,22 +33,20 @@ def window(arch: int) -> list[Kernel]:
 
 
 def _streams(pdl: dict[str, bool]) -> list[Kernel]:
-    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares"), _F)
-    read = {**due, "norm": _F, "eps": "fp32", "xn": _F, **_ROWS}
+    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares", "squares"), _F)
+    norm = {**dict.fromkeys(("residual", "squares", "scales"), _F), "eps": "fp32", "xn": _F, **_ROWS}
     low = {"y": _F, "x": _F, **_ROWS, "inject": _F, "xn": _F, "shares": _F}
-    streams = {"H": 2560, "S": 4, **pdl}
-    chunk, parts = hc.chunk(2560), 10240 // hc.PART
-    add = streams | {"CHUNK": chunk, "PARTS": parts}
+    streams = {"H": 2560, "S": 4, "BLOCK": hc.PIECE, **pdl}
+    parts, pieces, piece = 10240 // hc.PART, 2560 // hc.PIECE, hc.PIECE // 32
+    write = streams | {"PARTS": parts, "WRITE": True}
     product = {"w": "*u8", "table": "*i16", "q": _I, **dict.fromkeys(("s", "z", "scale"), _F)}
     rank = {"R": 320, "S": 4, "BLOCK": 512, "WIDTH": 10240, "PART": hc.PART, "PARTS": parts, **pdl}
     return [
         *(
-            _kernel(
-                f"hc.write_norm{name}", hc.write_norm, read,
-                add | {"COUNT": 2560 // chunk, "WRITE": True, "TOPK": topk}, chunk // 32,
-            )
+            _kernel(f"hc.write{name}", hc.write, due, write | {"TOPK": topk})
             for name, topk in (("", 0), (".experts", 10))
         ),
+        _kernel("hc.norm", hc.norm, norm, streams | {"COUNT": pieces, "ROOM": 32}, piece),
         _kernel("hc.low", hc.low, low, rank, 16),
         *(
             Kernel(
@@ -58,8 +56,7 @@ def _streams(pdl: dict[str, bool]) -> list[Kernel]:
             )
             for kind, rows in (("Q8_0", 1), ("Q8_0", 8), ("IQ4_NL", 1))
         ),
-        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams | {"BLOCK": 128}, 4),
-        _kernel("hc.write", hc.write, due, add | {"TOPK": 10}, 4),
+        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams, piece),
         _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
     ]  # fmt: skip
 
