@@ -553,7 +553,7 @@ class GpuOps:
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
             *embedding(), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT, **self._launch,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), num_warps=16, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         batch.normed = normed
         return NgramGated(gated, normed)
@@ -565,9 +565,9 @@ class GpuOps:
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H
-        ngram.smooth[(batch.rows, -(-width // 1024))](
+        ngram.smooth[(batch.rows, -(-width // 256))](
             residual.x, x.gated, x.normed, self._pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv,
-            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT, **self._launch,
+            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=256, **FLAT, **self._launch,
         )  # fmt: skip
         return residual
 

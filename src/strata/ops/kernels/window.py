@@ -124,8 +124,8 @@ def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
     wide = {"WIDTH": 10240, "TAPS": 4, "N": 3, "BLOCK": 1024}
     return [
         _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044, **pdl}),
-        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 4),
-        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl, 4),
+        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 16),
+        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl | {"BLOCK": 256}, 4),
         _kernel("ngram.shift", ngram.shift, shift, wide, 4),
     ]
 
