@@ -6,7 +6,6 @@ import torch
 from strata.ops.gpu.branches import Branches
 from support.branches import several
 
-
 pytestmark = pytest.mark.gpu
 
 
