@@ -54,14 +54,15 @@ class Case:
         self.q, self.s, self.sums = poisoned(count, NV * D)
         self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
         self.kept, self.mixed = torch.full((2, count, CHANNELS), torch.nan)
-        self.decay, self.strength = torch.full((count, NV), torch.nan), torch.full((count, NV), torch.nan)
+        self.steps = torch.full((count, NV * D), torch.nan)
+        self.decay = torch.full((count, NV), torch.nan)
 
     def run(self, kernels, layer: int) -> None:
         kernels.window[(NV, len(self.rows))](
             self.u, torch.cat((self.alpha, self.beta), 1), self.z, self.tails, self.slots, self.first, self.taps,
             self.a, self.dt, self.states, self.places, self.spares, self.norm, EPS,
-            self.kept, self.mixed, self.decay, self.strength, self.gated, self.q, self.s, self.sums, layer,
-            LAYERS=LAYERS, TAPS=TAPS, PDL=False, num_warps=WARPS, **HEADS,
+            self.kept, self.mixed, self.steps, self.decay, self.gated, self.q, self.s, self.sums, layer,
+            LAYERS=LAYERS, TAPS=TAPS, PDL=False, num_warps=WARPS, enable_fp_fusion=False, **HEADS,
         )  # fmt: skip
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,8 +154,8 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     case.run(kernels, layer)
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
-    rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
-    kernels.replay[(NV, 1, LAYERS)](
+    rows = [padded(x, layer) for x in (case.mixed, case.steps, case.decay)]
+    kernels.replay[(NV * 2, 1, LAYERS)](
         *rows,
         case.states,
         case.places,
@@ -163,9 +164,10 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
         count,
         3,
         LAYERS=LAYERS,
+        VALUES=D // 2,
         PDL=False,
-        num_warps=WARPS,
         **HEADS,
+        enable_fp_fusion=False,
     )
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](

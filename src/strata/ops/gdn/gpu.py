@@ -4,7 +4,8 @@ A program holds one value head's state in registers, reads it once, runs the win
 another, and writes it once. Of a token's 4.8 GB the states are 226 MB (36 layers, read and written once): 54 us at the
 4.2 TB/s of an H200, so 1.5 us a layer. The state was left by earlier windows, so where a launch may begin early it is
 read while the projections are still computed. What comes before the rule is a few hundred numbers a row, so that every
-value head convolves and normalises its key head's rows for itself.
+value head convolves and normalises its key head's rows for itself. They go through memory: the state's sums want a key
+once in each thread of a row of threads, and would have everything before it computed so, too.
 
 A window does not touch the committed state: it leaves the state after its last row in a spare place. Committing all
 rows then only exchanges the two places; committing fewer replays them into the spare place first (`replay`).
@@ -18,22 +19,20 @@ from strata.ops.dependent import release, wait
 from strata.ops.device import sigmoid, silu, softplus, store_quantised
 
 WARPS = 8
-"""Of `window` and of `replay`: sums over keys go from warp to warp, and both must add in one order."""
+
+VALUES = 32
+"""Values of a head that a program of `replay` takes."""
 
 
 @triton.jit
-def _convolved(u, tail, taps, at, begin, channel, channels: tl.constexpr, TAPS: tl.constexpr):
-    """A row's channels after convolution and silu: the last TAPS rows up to `at`, of the tail where before `begin`.
-
-    Args:
-        taps: float32 [channels here, TAPS].
-        channel: [channels here].
-    """
-    row = at - (TAPS - 1) + tl.arange(0, TAPS)[None, :]
-    before = row < begin
-    old = tl.load(tail + (row - begin + TAPS - 1) * channels + channel[:, None], mask=before, other=0.0)
-    new = tl.load(u + row * channels + channel[:, None], mask=row >= begin, other=0.0)
-    return silu(tl.sum(taps * tl.where(before, old, new), 1))
+def _convolved(u, tail, taps, row, begin, channel, channels: tl.constexpr, TAPS: tl.constexpr):
+    """A row's channels after convolution and silu over the TAPS rows up to it, of the tail where before `begin`."""
+    total = tl.zeros(channel.shape, tl.float32)
+    for j in tl.static_range(TAPS):
+        at = row + (j - (TAPS - 1))
+        source = tail + (at - begin + TAPS - 1) * channels if at < begin else u + at * channels
+        total += tl.load(taps + channel * TAPS + j) * tl.load(source + channel)
+    return silu(total)
 
 
 @triton.jit
@@ -43,17 +42,9 @@ def _unit(x):
 
 
 @triton.jit
-def _step(state, key, value, decay, strength):
-    """The state ``[keys, values]`` after a row."""
-    state = state * decay
-    delta = (value - tl.sum(state * key[:, None], 0)) * strength
-    return state + key[:, None] * delta[None, :]
-
-
-@triton.jit
 def window(
     u, gates, z, tails, slots, first, taps, a, dt, states, places, spares, norm, eps,
-    kept, mixed, decay, strength, gated, q, s, sums, layer,
+    kept, mixed, steps, decay, gated, q, s, sums, layer,
     LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, TAPS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Everything between the projections. Grid: (NV, conversations of the window).
@@ -65,7 +56,7 @@ def window(
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before the window.
         slots: int32 [conversations].
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
-        taps: float32 [channels, TAPS], TAPS a power of two.
+        taps: float32 [channels, TAPS].
         a, dt: float32 [NV].
         states: float32 [all places, LAYERS, NV, D, D], indexed [.., key, value].
         places: int32 [conversations], where the committed states are.
@@ -73,8 +64,9 @@ def window(
         norm: float32 [D], of the output.
         eps: of that norm.
         kept: float32 [T, channels], out: u, for `shift`.
-        mixed: float32 [T, channels], out: k of length one and v after the convolution, for `replay`; q is not written.
-        decay, strength: float32 [T, NV], out, for `replay`.
+        mixed: float32 [T, channels], out: q and k of length one, q also scaled, and v, after the convolution.
+        steps: float32 [T, NV*D], out, for `replay`: what a row adds to the state for a key of one.
+        decay: float32 [T, NV], out, likewise.
         gated: float32 [T, NV*D], out: the rule's output normalised by head and gated; q, s, sums: the same quantised.
         layer: among the recurrent ones.
     """
@@ -83,12 +75,8 @@ def window(
     channels: tl.constexpr = (2 * NK + NV) * D
     each: tl.constexpr = NV * D * D
     lane = tl.arange(0, D)
-    tap = tl.arange(0, TAPS)
     source = head % NK
     of_q, of_k, of_v = source * D + lane, (NK + source) * D + lane, (2 * NK + head) * D + lane
-    taps_q = tl.load(taps + of_q[:, None] * TAPS + tap[None, :])
-    taps_k = tl.load(taps + of_k[:, None] * TAPS + tap[None, :])
-    taps_v = tl.load(taps + of_v[:, None] * TAPS + tap[None, :])
     rate, shift_ = tl.load(a + head), tl.load(dt + head)
     weight = tl.load(norm + lane)
     begin, end = tl.load(first + conversation), tl.load(first + conversation + 1)
@@ -99,47 +87,56 @@ def window(
     state = tl.load(here + cell)
     wait(PDL)
     for row in range(begin, end):
-        query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, channels, TAPS)) * (D**-0.5)
-        key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, channels, TAPS))
-        value = _convolved(u, tail, taps_v, row, begin, of_v, channels, TAPS)
+        line = row * channels
+        query = _unit(_convolved(u, tail, taps, row, begin, of_q, channels, TAPS)) * (D**-0.5)
+        key = _unit(_convolved(u, tail, taps, row, begin, of_k, channels, TAPS))
+        tl.store(mixed + line + of_q, query)  # the heads that share it all store the same bytes
+        tl.store(mixed + line + of_k, key)
+        tl.store(mixed + line + of_v, _convolved(u, tail, taps, row, begin, of_v, channels, TAPS))
+        tl.store(kept + line + of_v, tl.load(u + line + of_v))
+        if head < NK:
+            tl.store(kept + line + of_q, tl.load(u + line + of_q))
+            tl.store(kept + line + of_k, tl.load(u + line + of_k))
+    tl.debug_barrier()
+    for row in range(begin, end):
+        line = row * channels
+        query, key = tl.load(mixed + line + of_q), tl.load(mixed + line + of_k)
         fades = tl.exp(rate * softplus(tl.load(gates + row * 2 * NV + head) + shift_))
         learns = sigmoid(tl.load(gates + row * 2 * NV + NV + head))
         at = row * NV * D + head * D + lane
         gate = sigmoid(tl.load(z + at))
-        state = _step(state, key, value, fades, learns)
+        state = state * fades
+        step = (tl.load(mixed + line + of_v) - tl.sum(state * key[:, None], 0)) * learns
+        state = state + key[:, None] * step[None, :]
         x = tl.sum(state * query[:, None], 0)
         x = x / tl.sqrt_rn(tl.sum(x * x, 0) / D + eps) * weight * gate
         tl.store(gated + at, x)
         store_quantised(q, s, sums, row, x, head * D // 32, (head + 1) * D // 32, NV * D // 32, D // 32)
-        line = row * channels
-        tl.store(kept + line + of_v, tl.load(u + line + of_v))
-        tl.store(mixed + line + of_v, value)
+        tl.store(steps + at, step)
         tl.store(decay + row * NV + head, fades)
-        tl.store(strength + row * NV + head, learns)
-        if head < NK:
-            tl.store(kept + line + of_q, tl.load(u + line + of_q))
-            tl.store(kept + line + of_k, tl.load(u + line + of_k))
-            tl.store(mixed + line + of_k, key)
     tl.store(there + cell, state)
 
 
 @triton.jit
 def replay(
-    mixed, decay, strength, states, places, spares, first, accepted, total,
-    LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr,
+    mixed, steps, decay, states, places, spares, first, accepted, total,
+    LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, VALUES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Leave the states after the accepted rows where the window left those after all of them.
 
-    Grid: (NV, conversations, LAYERS). Does nothing where all rows were accepted, or none.
+    Nothing is summed, so the bytes are the window's whatever the tile.
+
+    Grid: (NV * D / VALUES, conversations, LAYERS). Does nothing where all rows were accepted, or none.
 
     Args:
-        mixed: float32 [LAYERS, total, channels], as `window` leaves it; decay, strength: [LAYERS, total, NV].
+        mixed: float32 [LAYERS, total, channels], as `window` leaves it; steps: [LAYERS, total, NV*D]; decay: [LAYERS,
+            total, NV].
         states, places, spares, first: as for `window`.
         accepted: int32 [conversations].
         total: rows of the window.
     """
     release(PDL)
-    head, conversation, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    head, conversation, layer = tl.program_id(0) // (D // VALUES), tl.program_id(1), tl.program_id(2)
     begin = tl.load(first + conversation)
     wait(PDL)
     rows = tl.load(accepted + conversation)
@@ -147,18 +144,19 @@ def replay(
         channels: tl.constexpr = (2 * NK + NV) * D
         each: tl.constexpr = NV * D * D
         lane = tl.arange(0, D)
+        values = tl.program_id(0) % (D // VALUES) * VALUES + tl.arange(0, VALUES)
         mixed += layer * total * channels
+        steps += layer * total * NV * D
         decay += layer * total * NV
-        strength += layer * total * NV
-        cell = head * D * D + lane[:, None] * D + lane[None, :]
+        cell = head * D * D + lane[:, None] * D + values[None, :]
         here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
         there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
         state = tl.load(here + cell)
         for row in range(begin, begin + rows):
             key = tl.load(mixed + row * channels + (NK + head % NK) * D + lane)
-            value = tl.load(mixed + row * channels + (2 * NK + head) * D + lane)
-            fades, learns = tl.load(decay + row * NV + head), tl.load(strength + row * NV + head)
-            state = _step(state, key, value, fades, learns)
+            step = tl.load(steps + row * NV * D + head * D + values)
+            state = state * tl.load(decay + row * NV + head)
+            state = state + key[:, None] * step[None, :]
         tl.store(there + cell, state)
 
 

@@ -40,7 +40,7 @@ class GpuBatch:
         slots, lengths, places, spares: [C].
         first: [C + 1].
         u, mixed: float32 [recurrent layers, T, channels]; for the commit, as `gdn.gpu.window` leaves them.
-        decay, strength: float32 [recurrent layers, T, nv], likewise.
+        steps: float32 [recurrent layers, T, nv * d], likewise; decay: [recurrent layers, T, nv].
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
@@ -67,8 +67,8 @@ class GpuBatch:
     first: Tensor
     u: Tensor
     mixed: Tensor
+    steps: Tensor
     decay: Tensor
-    strength: Tensor
     normed: Tensor | None = None
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
@@ -110,8 +110,8 @@ class GpuBatch:
             first=first,
             u=room(g.channels),
             mixed=room(g.channels),
+            steps=room(g.nv * g.d),
             decay=room(g.nv),
-            strength=room(g.nv),
         )
 
     @property

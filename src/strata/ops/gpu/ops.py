@@ -32,11 +32,14 @@ from strata.ops.rope.reference import cos_sin
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 32
+SCORED = 64
 """Blocks a program of the indexer scores at a time."""
 
-SCORERS = 256
-"""Most programs that score one row."""
+SCORED_ROWS = 8
+"""Rows for which it does so together."""
+
+SCORERS = 512
+"""Most programs that score one conversation's rows."""
 
 CHOOSERS = 8
 """Warps that choose."""
@@ -89,6 +92,9 @@ class GpuOps:
         self._tile = max(8, _power(-(-self._most_blocks // FEW)))
         self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
         self._dependent = dependent.launch(device)
+        self._precision = (
+            "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
+        )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
         self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
@@ -212,10 +218,11 @@ class GpuOps:
         count, layers = accepted.shape[0], batch.u.shape[0]
         first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
         if partly and layers:
-            gdn.replay[(g.nv, count, layers)](
-                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
-                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            values = min(gdn.VALUES, g.d)
+            gdn.replay[(g.nv * g.d // values, count, layers)](
+                batch.mixed, batch.steps, batch.decay, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
+                **self._dependent, num_warps=4, enable_fp_fusion=False,
             )  # fmt: skip
         if layers:
             gdn.shift[(-(-g.channels // 1024), count, layers)](
@@ -292,7 +299,7 @@ class GpuOps:
         gdn.window[(g.nv, batch.conversations)](
             u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
             pool.states, batch.places, batch.spares, w.norm, self._c.eps,
-            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], *out.targets, layer,
             LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
             **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
@@ -330,12 +337,14 @@ class GpuOps:
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
-        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
-            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
+        groups = -(-max(batch.counts) // SCORED_ROWS)
+        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
+            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, ROWS=SCORED_ROWS, PRECISION=self._precision, **common, **select,
+            num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
+            scores, peaks, self._most_blocks, batch.seen, chosen, LINE=64, **common, **select, num_warps=CHOOSERS
         )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
@@ -345,9 +354,10 @@ class GpuOps:
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
-        qsa.merge[(count, q.nh)](
+        lanes = min(64, q.hd)
+        qsa.merge[(count, q.nh, q.hd // lanes)](
             part, peak, weight, qg, batch.seen, *out.targets,
-            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, FEW=min(8, _power(parts)), ROOM=_power(parts), LANES=lanes,
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
