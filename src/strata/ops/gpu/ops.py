@@ -20,6 +20,7 @@ from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
@@ -46,6 +47,10 @@ CHOOSERS = 8
 
 FEW = 8192
 """Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
+
+FIRST_LAYERS = 4
+"""The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
+takes to hand over the rest."""
 
 PASS_MOST = 4096
 """Most rows of a pass."""
@@ -77,7 +82,9 @@ class GpuOps:
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
-        self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
+        self._recording: Recording | None = None
+        self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches: list[torch.cuda.Stream] = []
         self._plans: dict[int, Plan] = {}
@@ -97,7 +104,7 @@ class GpuOps:
         )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
-        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
@@ -135,10 +142,13 @@ class GpuOps:
             self._met.add(batch.counts)
             return Streams(self._whole(batch, body, head))
         if recorded is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                x = self._whole(batch, body, head)
-            recorded = self.recorded[batch.counts] = (graph, x)
+            self._recording, self._mixers_met = recording, _ = Recording(), 0
+            try:
+                with recording.capture():
+                    x = self._whole(batch, body, head)
+            finally:
+                self._recording = None
+            recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
         return Streams(recorded[1])
 
@@ -206,10 +216,9 @@ class GpuOps:
                 self._met_small.add(key)
                 body()
                 return
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            graph = self._small[key] = Recording()
+            with graph.capture():
                 body()
-            self._small[key] = graph
         graph.replay()
 
     def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
@@ -286,8 +295,15 @@ class GpuOps:
         residual.out, residual.due = out, inject
         return residual
 
+    def _count_mixer(self) -> None:
+        """Cut a recording behind its first layers, if there are many."""
+        self._mixers_met += 1
+        if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
+            self._recording.cut()
+
     def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
         """The projections, raw: u, gates, z."""
+        self._count_mixer()
         u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
         return u, gates, z
 
@@ -311,6 +327,7 @@ class GpuOps:
 
     def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        self._count_mixer()
         return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
     def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
