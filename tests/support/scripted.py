@@ -33,6 +33,10 @@ class Scripted:
         self.prompt = []
         return SimpleNamespace(length=0)
 
+    def fits(self, _needs: object) -> bool:
+        """It needs no memory."""
+        return True
+
     def read(self, state: SimpleNamespace, ids: list[int]) -> torch.Tensor:
         """Note the prompt."""
         self.prompt += ids

@@ -18,7 +18,7 @@ from strata.model.state import State
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
-"""Rows a prompt pass computes at once; passes end at absolute multiples of it."""
+"""Rows a prompt pass computes at once on the CPU; passes end at absolute multiples of a device's `Ops.pass_rows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ class Network:
         """The state of a conversation that has not begun."""
         return self.ops.new_state(drafts=self.drafts)
 
+    def fits(self, needs: Sequence[tuple[State | None, int]]) -> bool:
+        """Whether the device has memory for conversations to hold so many tokens each, all at once.
+
+        None stands for a conversation that has no memory there yet.
+        """
+        return self.ops.fits(needs)
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether a token gets the same bytes as part of a prompt and in a window."""
+        return self.ops.same_forms
+
     def read(self, state: State, ids: list[int], positions: Tensor | None = None) -> Tensor:
         """Read prompt tokens into `state`.
 
@@ -62,7 +74,7 @@ class Network:
         positions = self._check(state, ids, positions)
         residuals, first = [], 0
         while first < len(ids):
-            last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
+            last = min(len(ids), first + self.ops.pass_rows - state.length % self.ops.pass_rows)
             piece = forward.segments([(state, ids[first:last], positions[first:last])])
             done = forward.run(self.ops, self.weights, piece, window=False)[0]
             self._commit(state, done, last - first)
@@ -121,9 +133,10 @@ class Network:
             What `commit` and a choice from `predictions` would have come to, already committed; None where the device
             leaves both to the host.
         """
-        if any(state.mtp is not None for state, _ in done):  # the draft head follows commits of the host
-            return None
-        return self.ops.decide(done, rules)
+        decisions = self.ops.decide(done, rules)
+        for (state, one), decision in zip(done, decisions or (), strict=False):
+            self._follow(state, one, len(decision.ids))
+        return decisions
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""
@@ -144,6 +157,10 @@ class Network:
 
     def _commit(self, state: State, done: Pass, n: int) -> None:
         self.ops.commit(state, done, n)
+        self._follow(state, done, n)
+
+    def _follow(self, state: State, done: Pass, n: int) -> None:
+        """Keep what the draft head needs of accepted rows."""
         if state.mtp is not None:
             mtp.follow(state, done, n)
             if len(state.mtp.pending_ids) > mtp.PENDING:

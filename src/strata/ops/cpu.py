@@ -38,12 +38,20 @@ from strata.ops.rope import reference as rope
 class CpuOps:
     """`strata.model.ops.Ops` in torch and Numba."""
 
+    form = "cpu"
+    same_forms = True
+    pass_rows = 512
+
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 
     def new_state(self, *, drafts: bool) -> State:
         """See `Ops.new_state`."""
         return State.empty(self._c, drafts=drafts)
+
+    def fits(self, needs: Sequence[tuple[State | None, int]]) -> bool:  # noqa: ARG002  # states grow in main memory
+        """See `Ops.fits`."""
+        return True
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""

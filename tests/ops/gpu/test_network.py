@@ -37,12 +37,12 @@ def both(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_prompt_and_windows(both):
+def test_windows(both):
     cpu, gpu = both
     ids = torch.randint(1, 90, (5,), generator=torch.Generator().manual_seed(5)).tolist()
     ours, theirs = gpu.new_state(), cpu.new_state()
     for net, state in ((cpu, theirs), (gpu, ours)):
-        net.read(state, ids[:3])
+        net.commit(state, net.window([(state, ids[:3])])[0], 3)
     a = cpu.window([(theirs, ids[3:])])[0]
     b = gpu.window([(ours, ids[3:])])[0]
     expected = torch.from_numpy(cpu.predictions([a]))
@@ -60,7 +60,7 @@ def test_a_prompt_and_windows(both):
     assert ours.length == theirs.length == 4
 
 
-def test_drafts_are_refused(both):
+def test_drafts_need_a_head(both):
     _, gpu = both
-    with pytest.raises(RequestError, match="the draft head does not run on the GPU yet"):
+    with pytest.raises(RequestError, match="put together without its draft head"):
         gpu.ops.new_state(drafts=True)

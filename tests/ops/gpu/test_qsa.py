@@ -103,7 +103,7 @@ class Case:
             IH=IH, ID=ID, BLOCK=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, LINE=4, **LAYOUT, **SELECT)
+        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](
@@ -202,7 +202,7 @@ KINDS = ["ties", "zeros", "mostly zeros", "random", "all equal but one", "almost
 def test_choosing_is_a_stable_sort(kernels, kind):
     """Against a sort by falling score, then rising number, at lengths that are met in registers and in tiles."""
     lengths, most = (9, 31, 32, 33, 128, 129, 250, 512), 512
-    select = {"FEW": 128, "TILE": 8, "LINE": 16, "PDL": False}
+    select = {"FEW": 128, "TILE": 8, "PDL": False}
     rows = [_scores(kind, count) for count in lengths]
     scores = torch.full((len(lengths), most), torch.nan)
     peaks = torch.full((len(lengths), most // 8), torch.nan)
@@ -225,6 +225,6 @@ def test_numbers_that_are_none_choose_blocks_that_exist(kernels):
     scores[0, 1::3] = -torch.nan
     chosen = torch.full((1, BUDGET), -1, dtype=torch.int32)
     kernels.choose[(1,)](scores, torch.rand((1, 16)), 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
-                         LINE=4, **LAYOUT, **SELECT)  # fmt: skip
+                         **LAYOUT, **SELECT)  # fmt: skip
     assert len(set(chosen[0].tolist())) == BUDGET
     assert all(0 <= block < 30 for block in chosen[0].tolist())

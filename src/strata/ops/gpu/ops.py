@@ -1,8 +1,8 @@
-"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows, without the draft head (`Ops.rms`)."""
+"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,14 +21,19 @@ from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.record import Recording
-from strata.ops.gpu.rows import Rows, Streams, linear
+from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
+from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
+from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
+
+if TYPE_CHECKING:
+    from strata.ops.gpu.draft import DraftHead
 
 CELLS = 64
 """Selected cells a program of attention takes."""
@@ -52,18 +57,16 @@ FIRST_LAYERS = 4
 """The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
 takes to hand over the rest."""
 
-PASS_MOST = 4096
-"""Most rows of a pass."""
-
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 class GpuRoute(NamedTuple):
-    """`strata.model.ops.Route`, and the weight of the shared expert, float32 [T]."""
+    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and the plan of at most eight rows."""
 
     experts: Tensor
     weights: Tensor
     shared: Tensor
+    plan: Plan | None
 
 
 class GpuOps:
@@ -77,10 +80,16 @@ class GpuOps:
 
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
+        drafts: the draft head; None until somebody sets it.
+        pass_rows: see `Ops`.
     """
+
+    form = "gpu 1"
+    same_forms = False  # prompts are read in chunks
 
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
+        self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._recording: Recording | None = None
@@ -94,11 +103,11 @@ class GpuOps:
         self._c = config
         self._pool = pool
         self._device = device
+        self._launch = dependent.launch(device)
         self._number = _numbers(config.mixers)
         self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
         self._tile = max(8, _power(-(-self._most_blocks // FEW)))
         self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
-        self._dependent = dependent.launch(device)
         self._precision = (
             "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
         )
@@ -111,19 +120,35 @@ class GpuOps:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
+        hashes = self._hash if config.ple is not None else ()
+        tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
+        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
         """See `Ops.new_state`.
 
         Raises:
-            RequestError: every slot is taken, or drafts are asked for: the draft head does not run on a GPU yet.
+            RequestError: drafts are asked for, but there is no draft head.
         """
+        state = self._pool.new_state()
         if drafts:
-            raise RequestError("the draft head does not run on the GPU yet; ask for no drafts")
-        return self._pool.new_state()
+            if self.drafts is None:
+                raise RequestError("this network was put together without its draft head; ask for no drafts")
+            state.mtp = self.drafts.new_state()
+        return state
 
-    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
-        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
+    def fits(self, needs: Sequence[tuple[GpuState | None, int]]) -> bool:
+        """See `Ops.fits`."""
+        return self._pool.fits(needs)
+
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch | PromptBatch:
+        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid.
+
+        Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
+        """
+        if not window and self._prompt is not None:
+            return self._prompt.begin(segments)
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -133,8 +158,10 @@ class GpuOps:
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
+    def replay(self, batch: GpuBatch | PromptBatch, body: Callable[[], Any], head: Callable[[Any], Tensor]) -> Any:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.replay(batch, body)
         if self._windows.get(batch.counts) is not batch:
             return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
@@ -142,7 +169,8 @@ class GpuOps:
             self._met.add(batch.counts)
             return Streams(self._whole(batch, body, head))
         if recorded is None:
-            self._recording, self._mixers_met = recording, _ = Recording(), 0
+            recording = self._recording = Recording()
+            self._mixers_met = 0
             try:
                 with recording.capture():
                     x = self._whole(batch, body, head)
@@ -157,8 +185,10 @@ class GpuOps:
         batch.logits = head(Streams(x))
         return x
 
-    def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
+    def passes(self, batch: GpuBatch | PromptBatch, residual: Any) -> list[Pass]:
         """See `Ops.passes`."""
+        if isinstance(batch, PromptBatch):
+            return [self._reader.passes(batch, residual)]
         x = self._settled(residual)
         segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
         logits = batch.logits
@@ -167,8 +197,11 @@ class GpuOps:
             for i, s in enumerate(segments)
         ]
 
-    def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
+    def commit(self, state: GpuState, done: GpuPass | PromptPass, n: int) -> None:
         """See `Ops.commit`."""
+        if isinstance(done, PromptPass):
+            self._reader.commit(state, done, n)
+            return
         batch, i = done.batch, done.index
         if n:
             body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
@@ -205,7 +238,7 @@ class GpuOps:
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None
-        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._launch)
         self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
 
     def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
@@ -231,12 +264,12 @@ class GpuOps:
             gdn.replay[(g.nv * g.d // values, count, layers)](
                 batch.mixed, batch.steps, batch.decay, pool.states, batch.places[part], batch.spares[part],
                 first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
-                **self._dependent, num_warps=4, enable_fp_fusion=False,
+                **self._launch, num_warps=4, enable_fp_fusion=False,
             )  # fmt: skip
         if layers:
             gdn.shift[(-(-g.channels // 1024), count, layers)](
                 batch.u, pool.tails, slots, first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._launch, num_warps=4,
             )  # fmt: skip
         if c.ple is not None:
             width = c.S * c.H
@@ -255,44 +288,85 @@ class GpuOps:
         state.length += n
         state.next_position += n
 
-    def linear(self, x: Rows, w: Any) -> Tensor:
+    @property
+    def _reader(self) -> Prompt:
+        assert self._prompt is not None, "there is a prompt batch"
+        return self._prompt
+
+    def linear(self, x: Rows | PromptRows, w: Any) -> Tensor:
         """See `Ops.linear`."""
+        if isinstance(x, PromptRows):
+            return self._reader.linear(x, w)
         return linear(x, w)
 
-    def streams(self, x: Tensor) -> Streams:
+    def streams(self, x: Tensor | PromptStreams) -> Streams | PromptStreams:
         """See `Ops.streams`."""
-        return Streams(x.repeat(1, self._c.S))
+        if isinstance(x, PromptStreams):
+            return self._reader.streams(x)
+        c, count, block = self._c, len(x), min(1024, _power(self._c.H))
+        out = torch.empty((count, c.S * c.H), dtype=torch.float32, device=self._device)
+        hc.spread[(-(-c.H // block), count)](x, out, H=c.H, S=c.S, BLOCK=block, num_warps=4, **self._launch)
+        return Streams(out)
 
-    def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
+    def embed(self, batch: GpuBatch | PromptBatch, table: DeviceTable) -> Tensor | PromptStreams:
         """See `Ops.embed`."""
-        return table.rows(batch.wide)
+        if isinstance(batch, PromptBatch):
+            return self._reader.embed(batch, table)
+        return table.rows(batch.ids)
 
-    def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
+    def hc_read(
+        self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection
+    ) -> tuple[Any, Tensor | None]:
         """See `Ops.hc_read`."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
-        count, block = len(streams.x), _power(c.H)
-        xn = Rows.empty(count, c.S * c.H, self._device)
-        due = streams.out is not None
-        unused = streams.x
-        shares = None if w.inject is None else torch.empty((count, c.S, c.S), dtype=torch.float32, device=self._device)
-        hc.write_norm[(count, c.S)](
-            streams.x, streams.out if due else unused, streams.due if due else unused, w.norm, c.eps,
-            unused if w.inject is None else w.inject, unused if shares is None else shares, *xn.targets,
-            H=c.H, S=c.S, BLOCK=block, WRITE=due, INJECT=shares is not None, **FLAT,
+        count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
+        xn = Rows.empty(count, width, self._device)
+        due, topk = self._due(streams)
+        hc.write_norm[(c.S, count)](
+            streams.x, *due, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, CHUNK=chunk, COUNT=-(-c.H // chunk),
+            PARTS=self._parts, WRITE=streams.out is not None, TOPK=topk,
+            num_warps=chunk // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        streams.out = streams.due = None
-        low = Rows.empty(count, c.r, self._device)
-        hc.low[(count,)](linear(xn, w.down), *low.targets, R=c.r, S=c.S, BLOCK=_power(c.r), **FLAT)
-        m = Rows.empty(count, c.H, self._device)
-        part = min(256, block)
-        hc.mix[(count, -(-c.H // part))](linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part, **FLAT)
+        streams.out = streams.shares = None
+        y, low = linear(xn, w.down), Rows.empty(count, c.r, self._device)
+        shares, unused, block = None, y, _power(c.r)
+        if w.inject is not None:
+            shares = torch.empty((count, c.S, self._parts), dtype=torch.float32, device=self._device)
+        hc.low[(1 if shares is None else 1 + self._parts, count)](
+            y, *low.targets, unused if w.inject is None else w.inject, xn.x, unused if shares is None else shares,
+            R=c.r, S=c.S, BLOCK=block, WIDTH=width, PART=hc.PART, PARTS=self._parts,
+            num_warps=block // 32, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
+        m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
+        hc.mix[(-(-c.H // part), count)](
+            linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
+            num_warps=part // 32, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
         return m, shares
 
-    def hc_write(self, residual: Streams, out: Tensor, inject: Tensor | None) -> Streams:
+    @property
+    def _parts(self) -> int:
+        """Parts of a write-back strength."""
+        return -(-self._c.S * self._c.H // hc.PART)
+
+    def _due(self, streams: Streams) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], int]:
+        """What the kernels that write take for what is due, and how many experts' rows it is made of, or none."""
+        x, out, shares = streams.x, streams.out, streams.shares
+        if out is None or shares is None:
+            return (x, x, x, x, x), 0
+        if isinstance(out, ExpertRows):
+            return (*out, shares), out.weights.shape[1]
+        return (out, x, x, x, shares), 0
+
+    def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
         """See `Ops.hc_write`; the next read does it."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_write(residual, out, inject)
         assert inject is not None, "only a final mixer lacks inject"
-        residual.out, residual.due = out, inject
+        residual.out, residual.shares = out, inject
         return residual
 
     def _count_mixer(self) -> None:
@@ -301,14 +375,18 @@ class GpuOps:
         if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
             self._recording.cut()
 
-    def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
         """The projections, raw: u, gates, z."""
+        if isinstance(m, PromptRows):
+            return self._reader.gdn_project(m, w)
         self._count_mixer()
         u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
         return u, gates, z
 
-    def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
         u, gates, z = x
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
@@ -317,22 +395,28 @@ class GpuOps:
             pool.states, batch.places, batch.spares, w.norm, self._c.eps,
             batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], *out.targets, layer,
             LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
-            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
-    def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
+    def gdn_output(self, o: Rows | PromptRows, w: weights.Gdn) -> Tensor:
         """See `Ops.gdn_output`."""
-        return linear(o, w.out)
+        return self.linear(o, w.out)
 
-    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
+    def qsa_project(self, m: Rows | PromptRows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        if isinstance(m, PromptRows):
+            return self._reader.qsa_project(m, w)
         self._count_mixer()
         return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
-    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
+    def qsa_attend(
+        self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
+    ) -> Rows | PromptRows:
         """See `Ops.qsa_attend`."""
-        assert sparse, "dense attention is the draft head's"
+        assert sparse, "attention is to what the indexer selects, in the draft head too"
+        if isinstance(batch, PromptBatch):
+            return self._reader.qsa_attend(x, batch, number, w)
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
@@ -347,10 +431,10 @@ class GpuOps:
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
             qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
             self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
@@ -361,7 +445,7 @@ class GpuOps:
             num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, LINE=64, **common, **select, num_warps=CHOOSERS
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
         )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
@@ -379,39 +463,56 @@ class GpuOps:
         )  # fmt: skip
         return out
 
-    def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
+    def qsa_output(self, o: Rows | PromptRows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
-        return linear(o, w.o)
+        return self.linear(o, w.o)
 
-    def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
-        """See `Ops.route`; the shared expert's weight is one more column."""
+    def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
+        """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
+        if isinstance(m, PromptRows):
+            return GpuRoute(*self._reader.route(m, w))
         logits = linear(m, w.choosing)
-        count, topk = len(m.x), self._c.moe.topk
+        count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
         shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
         shared = torch.empty((count,), dtype=torch.float32, device=self._device)
-        moe.route[(count,)](
-            logits, chosen, shares, shared, E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1
-        )
-        return GpuRoute(chosen, shares, shared)
+        common: dict[str, Any] = {"E": e, "TOPK": topk, "COUNT": _power(-(-e // moe.LANES.value)), **self._launch}
+        if count > MAX_ROWS:
+            moe.route[(count,)](logits, chosen, shares, shared, **common, num_warps=1)
+            return GpuRoute(chosen, shares, shared, None)
+        plan, rows = experts.empty_plan(count, topk, w.slots), _power(count)
+        moe.route_and_plan[(1,)](
+            logits, chosen, shares, shared, w.slots.slot_of,
+            plan.experts, plan.slots, plan.counts, plan.pairs, plan.totals, w.slots.shared,
+            T=count, ROWS=rows, PLACES=max(16, _power(topk)), M=len(plan.experts), **common, num_warps=rows,
+        )  # fmt: skip
+        return GpuRoute(chosen, shares, shared, plan)
 
-    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor:
-        """See `Ops.experts`. Eight rows at a time: the plan holds no more."""
-        out = torch.empty_like(m.x)
+    def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
+        """See `Ops.experts`. A window's rows are weighed and added by the next read.
+
+        Of other passes eight rows at a time, for the plan holds no more.
+        """
+        if isinstance(m, PromptRows):
+            return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
         a = m.quantised
         assert a is not None
+        if route.plan is not None:
+            y, shared = self._beside(
+                partial(_rows_of, w.slots, a, route.plan),
+                partial(_rows_of, w.shared, a, self._only(w.shared, a.rows)),
+            )
+            return ExpertRows(y, route.weights, shared, route.shared)
+        out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
             y, shared = self._beside(
-                partial(self._routed, w.slots, x, route.experts[part].contiguous()),
+                partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
                 partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
             )
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
-
-    def _routed(self, slots: Slots, x: Activations, chosen: Tensor) -> Tensor:
-        return _rows_of(slots, x, experts.plan(chosen, slots))
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -443,55 +544,64 @@ class GpuOps:
             main.wait_stream(branch)
         return tuple(results)
 
-    def ngram_numbers(self, batch: GpuBatch) -> tuple[GpuBatch, Tensor]:
+    def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
         """See `Ops.ngram_numbers`."""
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_numbers(batch)
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
         ngram.numbers[(batch.rows,)](
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
-            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1, **self._launch,
         )  # fmt: skip
         return batch, out
 
-    def ngram_rows(self, numbers: tuple[GpuBatch, Tensor], w: weights.Ple) -> tuple[GpuBatch, Rows]:
+    def ngram_rows(self, numbers: tuple[Any, Tensor], w: weights.Ple) -> tuple[Any, Rows | PromptRows]:
         """See `Ops.ngram_rows`."""
         batch, wanted = numbers
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_rows(batch, wanted, w)
         assert isinstance(w.table, DeviceTable)
         x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
         return batch, Rows(x, quantise(x))
 
-    def ngram_gate(self, residual: Streams, e: tuple[GpuBatch, Rows], w: weights.Ple) -> NgramGated:
+    def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`."""
         c, (batch, rows) = self._c, e
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_gate(residual, rows, w)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
             linear(rows, w.key), linear(rows, w.value), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT, **self._launch,
         )  # fmt: skip
         batch.normed = normed
         return NgramGated(gated, normed)
 
-    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: GpuBatch, w: weights.Ple) -> Streams:
+    def ngram_smooth(self, residual: Any, x: NgramGated, batch: GpuBatch | PromptBatch, w: weights.Ple) -> Any:
         """See `Ops.ngram_smooth`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_smooth(residual, x, batch, w)
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H
         ngram.smooth[(batch.rows, -(-width // 1024))](
             residual.x, x.gated, x.normed, self._pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv,
-            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT,
+            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT, **self._launch,
         )  # fmt: skip
         return residual
 
     def _settled(self, residual: Streams) -> Tensor:
         """The streams with nothing due."""
         if residual.out is not None:
-            c = self._c
-            hc.write[(len(residual.x), c.S)](
-                residual.x, residual.out, residual.due, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT
+            c, chunk = self._c, hc.chunk(self._c.H)
+            due, topk = self._due(residual)
+            hc.write[(-(-c.H // chunk), c.S, len(residual.x))](
+                residual.x, *due, H=c.H, S=c.S, CHUNK=chunk, PARTS=self._parts, TOPK=topk, **FLAT, **self._launch
             )
-            residual.out = residual.due = None
+            residual.out = residual.shares = None
         return residual.x
 
 

@@ -27,17 +27,47 @@ def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict
 def window(arch: int) -> list[Kernel]:
     """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
     pdl = {"PDL": arch >= dependent.FIRST}
-    return [*_streams(), *_gdn(pdl), *_qsa(pdl, split=arch >= 80), *_ngram(), *_rest(), *_choice(pdl)]
+    streams, attention = [*_streams(pdl), *_gdn(pdl)], _qsa(pdl, split=arch >= 80)
+    return [*streams, *attention, *_ngram(pdl), *_routes(pdl), *_rest(pdl), *_choice(pdl)]
 
 
-def _streams() -> list[Kernel]:
-    read = {"residual": _F, "out": _F, "due": _F, "norm": _F, "eps": "fp32", "inject": _F, "shares": _F, "xn": _F}
+def _streams(pdl: dict[str, bool]) -> list[Kernel]:
+    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares"), _F)
+    read = {**due, "norm": _F, "eps": "fp32", "xn": _F, **_ROWS}
+    low = {"y": _F, "x": _F, **_ROWS, "inject": _F, "xn": _F, "shares": _F}
+    streams = {"H": 2560, "S": 4, **pdl}
+    chunk, parts = hc.chunk(2560), 10240 // hc.PART
+    add = streams | {"CHUNK": chunk, "PARTS": parts}
+    rank = {"R": 320, "S": 4, "BLOCK": 512, "WIDTH": 10240, "PART": hc.PART, "PARTS": parts, **pdl}
     return [
-        _kernel("hc.write_norm", hc.write_norm, read | _ROWS, _STREAMS | {"WRITE": True, "INJECT": True}, 4),
-        _kernel("hc.low", hc.low, {"y": _F, "x": _F, **_ROWS}, {"R": 320, "S": 4, "BLOCK": 512}, 4),
-        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, _STREAMS | {"BLOCK": 256}, 4),
-        _kernel("hc.write", hc.write, {"residual": _F, "out": _F, "due": _F}, _STREAMS, 4),
-    ]
+        *(
+            _kernel(
+                f"hc.write_norm{name}", hc.write_norm, read,
+                add | {"COUNT": 2560 // chunk, "WRITE": True, "TOPK": topk}, chunk // 32,
+            )
+            for name, topk in (("", 0), (".experts", 10))
+        ),
+        _kernel("hc.low", hc.low, low, rank, 16),
+        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams | {"BLOCK": 128}, 4),
+        _kernel("hc.write", hc.write, due, add | {"TOPK": 10}, 4),
+        _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
+    ]  # fmt: skip
+
+
+def _routes(pdl: dict[str, bool]) -> list[Kernel]:
+    route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
+    plan = {**dict.fromkeys(("slot_of", "entries", "slots", "counts", "pairs", "totals"), _I), "shared_slot": "i32"}
+    choice = {"E": 512, "TOPK": 10, "COUNT": 16, **pdl}
+    return [
+        _kernel("moe.route", moe.route, route, choice),
+        *(
+            _kernel(
+                f"moe.route_and_plan.T{rows}", moe.route_and_plan, route | plan,
+                choice | {"T": rows, "ROWS": rows, "PLACES": 16, "M": 16 * rows}, rows,
+            )
+            for rows in (1, 4, 8)
+        ),
+    ]  # fmt: skip
 
 
 def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
@@ -74,13 +104,13 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
         _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
-        _kernel("qsa.choose", qsa.choose, scored, budget | select | {"LINE": 64}, 8),
+        _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
         _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
 
-def _ngram() -> list[Kernel]:
+def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
     where = {"slots": _I, "first": _I, "owner": _I}
     hashes = {"ids": _I, "history": _I, **where, "multipliers": _L, "sizes": _L, "offsets": _L, "out": _L}
     gate = dict.fromkeys(("key", "value", "residual", "norm_key", "norm_query", "norm_conv"), _F)
@@ -88,20 +118,18 @@ def _ngram() -> list[Kernel]:
     shift = {"normed": _F, "ids": _I, "tails": _F, "history": _I, "slots": _I, "first": _I, "accepted": _I}
     wide = {"WIDTH": 10240, "TAPS": 4, "N": 3, "BLOCK": 1024}
     return [
-        _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044}),
-        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS, 4),
-        _kernel("ngram.smooth", ngram.smooth, smooth, wide, 4),
+        _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044, **pdl}),
+        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 4),
+        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl, 4),
         _kernel("ngram.shift", ngram.shift, shift, wide, 4),
     ]
 
 
-def _rest() -> list[Kernel]:
+def _rest(pdl: dict[str, bool]) -> list[Kernel]:
     table = {"w": "*u8", "table": "*i16", "ids": _L, "out": _F, "N": "i32", "B": "i32"}
-    route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
     return [
-        _kernel("rows.Q4_K", rows.gather, table, {"KIND": "Q4_K", "BLOCKS": 8}, 4),
-        _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8}, 4),
-        _kernel("moe.route", moe.route, route, {"E": 512, "TOPK": 10, "BLOCK": 512}),
+        _kernel("rows.Q4_K", rows.gather, table | {"ids": _I}, {"KIND": "Q4_K", "BLOCKS": 8, **pdl}, 4),
+        _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8, **pdl}, 4),
     ]  # fmt: skip
 
 

@@ -297,8 +297,7 @@ def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, 
 @triton.jit
 def choose(
     scores, peaks, score_count, seen, chosen,
-    RATIO: tl.constexpr, BUDGET: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, LINE: tl.constexpr,
-    PDL: tl.constexpr,
+    RATIO: tl.constexpr, BUDGET: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
@@ -315,8 +314,8 @@ def choose(
         chosen: int32 [T, BUDGET], out.
         FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
         TILE: power of two.
-        LINE: scores side by side; power of two, at most FEW / 4 and BUDGET TILE.
     """
+    LINE: tl.constexpr = 64 if FEW >= 256 else FEW // 8  # scores side by side
     release(PDL)
     row = tl.program_id(0)
     complete = tl.load(seen + row) // RATIO
