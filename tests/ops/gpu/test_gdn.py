@@ -11,7 +11,7 @@ from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
 from support.launch import Kernels, holds_quantised, poisoned
 
-NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, WARPS = 2, 4, 32, 4, 2, 3, 6, 4
+NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, VALUES = 2, 4, 32, 4, 2, 3, 6, 16
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
@@ -58,12 +58,15 @@ class Case:
         self.decay = torch.full((count, NV), torch.nan)
 
     def run(self, kernels, layer: int) -> None:
-        kernels.window[(NV, len(self.rows))](
-            self.u, torch.cat((self.alpha, self.beta), 1), self.z, self.tails, self.slots, self.first, self.taps,
-            self.a, self.dt, self.states, self.places, self.spares, self.norm, EPS,
-            self.kept, self.mixed, self.steps, self.decay, self.gated, self.q, self.s, self.sums, layer,
-            LAYERS=LAYERS, TAPS=TAPS, PDL=False, num_warps=WARPS, enable_fp_fusion=False, **HEADS,
+        out = torch.full_like(self.z, torch.nan)
+        kernels.window[(NV, len(self.rows), D // VALUES)](
+            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.taps,
+            self.a, self.dt, self.states, self.places, self.spares,
+            self.kept, self.mixed, self.steps, self.decay, out, layer,
+            LAYERS=LAYERS, TAPS=TAPS, VALUES=VALUES, PDL=False, enable_fp_fusion=False, **HEADS,
         )  # fmt: skip
+        outputs = (self.gated, self.q, self.s, self.sums)
+        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, *outputs, NV=NV, D=D, PDL=False)
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gated outputs [rows, NV*D] and the state after them."""
@@ -155,7 +158,7 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
     rows = [padded(x, layer) for x in (case.mixed, case.steps, case.decay)]
-    kernels.replay[(NV * 2, 1, LAYERS)](
+    kernels.replay[(NV * D // VALUES, 1, LAYERS)](
         *rows,
         case.states,
         case.places,
@@ -164,7 +167,7 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
         count,
         3,
         LAYERS=LAYERS,
-        VALUES=D // 2,
+        VALUES=VALUES,
         PDL=False,
         **HEADS,
         enable_fp_fusion=False,

@@ -389,13 +389,17 @@ class GpuOps:
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
         u, gates, z = x
-        out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.window[(g.nv, batch.conversations)](
-            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
-            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
-            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], *out.targets, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
+        raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
+        gdn.window[(g.nv, batch.conversations, g.d // values)](
+            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt, pool.states, batch.places, batch.spares,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
             **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
+        out = Rows.empty(batch.rows, g.nv * g.d, self._device)
+        gdn.gate[(batch.rows, g.nv)](
+            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
+            **self._launch, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
