@@ -65,7 +65,6 @@ def as_text(found: list[Row]) -> str:
         reached = "-" if row.bandwidth is None else f"{row.bandwidth:.0%}"
         weight = "-" if row.per_weight is None else f"{row.per_weight:.2f}"
         name = row.kernel if len(row.kernel) <= 28 else row.kernel[:25] + "..."
-        lines.append(
-            f"{name:28} {row.launches:>8} {row.microseconds:>9.1f} {row.share:>6.1%} {megabytes:>9} {reached:>12} {weight:>12}"
-        )
+        took = f"{row.microseconds:>9.1f} {row.share:>6.1%}"
+        lines.append(f"{name:28} {row.launches:>8} {took} {megabytes:>9} {reached:>12} {weight:>12}")
     return "\n".join(lines) + "\n"
