@@ -81,7 +81,9 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
-        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self._prompt = None
+        if tensor_cores:
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, graphs=graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:

@@ -151,7 +151,8 @@ def _qsa() -> list[Kernel]:
             {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64},
         ),
         _kernel(
-            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True}
+            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True},
+            8,
         ),
         _kernel(
             "sparse", attention.sparse, {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32"},

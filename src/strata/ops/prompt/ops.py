@@ -31,6 +31,9 @@ from strata.ops.qsa import gpu as qsa
 PASS_MOST = 4096
 """Most rows of a pass."""
 
+RECORDED = 512
+"""Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
+
 CHUNK = int(delta.CHUNK.value)
 
 _SCORES = 1 << 24  # scores held at a time
@@ -46,11 +49,12 @@ class Prompt:
         turns: float32 [2, positions, half], cosines and sines.
         numbers: each layer's number among those of its kind.
         hashes: of the n-gram table: multipliers, sizes, offsets.
+        graphs: record short passes.
     """
 
     def __init__(
         self, config: ModelConfig, pool: Pool, device: torch.device, turns: Tensor, numbers: Sequence[int],
-        hashes: Sequence[Tensor],
+        hashes: Sequence[Tensor], *, graphs: bool = True,
     ) -> None:  # fmt: skip
         self._c, self._pool, self._device = config, pool, device
         self._turns, self._number, self._hash = turns, numbers, hashes
@@ -60,6 +64,11 @@ class Prompt:
         self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
         self._behind = -torch.arange(PASS_MOST, dtype=torch.int32, device=device)
         self._only: grouped.Plan | None = None
+        self._graphs = graphs and self._arch > 0
+        self._kept: dict[tuple[int, int], PromptBatch] = {}
+        self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._met: set[tuple[int, int]] = set()
+        self._memory: tuple[int, int] | None = None  # that all records share
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -77,12 +86,38 @@ class Prompt:
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
         blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else complete
-        batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
+        if self._graphs and count <= RECORDED:
+            shape = max(16, _power(count)), _power(blocks) if blocks else 0
+            batch = self._kept.get(shape)
+            if batch is None:
+                batch = self._kept[shape] = PromptBatch.empty(*shape, c, self._pool, self._device)
+        else:
+            batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
 
     def replay(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
-        """See `Ops.replay`."""
+        """See `Ops.replay`. A short pass is recorded when its shape is met the second time.
+
+        Records share their memory, so what one leaves is copied before another runs.
+        """
+        shape = batch.room, batch.blocks
+        if self._kept.get(shape) is not batch:
+            return self._run(batch, body)
+        if shape not in self._recorded and shape not in self._met:
+            self._met.add(shape)
+            return self._run(batch, body)
+        if shape not in self._recorded:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._memory):
+                x = self.settled(self._run(batch, body))
+            self._memory = graph.pool()
+            self._recorded[shape] = graph, x
+        graph, x = self._recorded[shape]
+        graph.replay()
+        return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
+
+    def _run(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
         batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
         self._only = grouped.planned(torch.zeros_like(batch.ids)[:, None], batch.counts, 1)  # the same for all layers
         return body()
@@ -216,7 +251,7 @@ class Prompt:
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
         tile = 64
         attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
-            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=4, num_stages=1,
+            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=8, num_stages=1,
             **OPTIONS,
         )  # fmt: skip
         if batch.blocks:
