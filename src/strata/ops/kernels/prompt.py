@@ -16,6 +16,18 @@ _STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
 _ATTENTION = {"NH": 24, "NKV": 2, "HD": 256, "RATIO": 4, "BUDGET": 512}
 
 
+CORE = frozenset(
+    f"prompt.{name}"
+    for name in (
+        *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
+        *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
+        *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
+        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32"),
+    )
+)
+"""What CI has the time to compile."""
+
+
 def _kernel(
     name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 4, stages: int = 1,
     aligned: tuple[str, ...] = (),

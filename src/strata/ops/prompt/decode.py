@@ -38,7 +38,8 @@ def _signed(word, scale):
     else:
         four = ()
         for j in tl.static_range(4):
-            four = four + (((word << (24 - 8 * j)) >> 24).to(tl.float16) * scale,)
+            code = ((word << (24 - 8 * j)) >> 24).to(tl.float32)
+            four = four + ((code * scale.to(tl.float32)).to(tl.float16),)  # exact before it is rounded
     return four
 
 

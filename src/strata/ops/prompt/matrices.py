@@ -48,7 +48,7 @@ class Matrices:
             expand.floats[(triton.cdiv(w.numel(), 2048),)](w, out, w.numel(), BLOCK=2048, num_warps=4, **OPTIONS)
             return
         blocks = width // 32
-        tall, wide = (64, 16) if self._arch == 0 else (32, 4)
+        tall, wide = (256, 8) if self._arch == 0 else (32, 4)
         expand.planes[(triton.cdiv(rows, tall), triton.cdiv(blocks, wide))](
             w.data, codewords(w.type, self._device), w.data if w.scale is None else w.scale, out, rows, blocks,
             KIND=w.type, SCALED=w.scale is not None, H=tall, L=wide, EVEN=blocks % wide == 0, num_warps=4, **OPTIONS,
