@@ -40,6 +40,8 @@ class Case:
         for b in range(seen // RATIO):
             self.blocks[self.pages[1, b * RATIO // PAGE], b % (PAGE // RATIO)] = self.block[b]
 
+    few = 64
+
     def run(self, tile: int = 16, begin: int = 0) -> torch.Tensor:
         kernels, qsa = Kernels("strata.ops.prompt.attention"), Kernels("strata.ops.qsa.gpu")
         where = (_int(1), _int(self.committed), _int(self.rows), self.pages, PAGES)
@@ -49,16 +51,17 @@ class Case:
         )
         most = 64
         rows = self.room - begin
-        scores = torch.full((rows, most), torch.nan)
+        scores, peaks = torch.full((rows, most), torch.nan), torch.full((rows, most // 8), torch.nan)
         kernels.score[(-(-rows // 32), 2)](
-            self.iq, self.blocks, _int(1), _int(self.committed), _int(self.rows), self.pages, PAGES, scores, most, begin,
-            IH=IH, ID=ID, RATIO=RATIO, BUDGET=BUDGET, ROWS=32, BLOCKS=32,
+            self.iq, self.blocks, _int(1), _int(self.committed), _int(self.rows), self.pages, PAGES, scores, peaks, most,
+            begin, IH=IH, ID=ID, RATIO=RATIO, BUDGET=BUDGET, ROWS=32, BLOCKS=32, TILE=8,
         )  # fmt: skip
-        self.chosen, zeros = torch.full((rows, BUDGET), -1, dtype=torch.int32), torch.zeros(rows, dtype=torch.int32)
+        self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
+        seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
+        seen[self.rows - begin :] = 0
         qsa.choose[(rows,)](
-            scores, most, _int(-begin), zeros, _int(self.committed), self.chosen, zeros.clone(), RATIO=RATIO,
-            BUDGET=BUDGET, BLOCK=64,
-        )  # fmt: skip
+            scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, FEW=self.few, TILE=8, PDL=False
+        )
         kernels.sparse[(rows, NKV)](
             self.q, self.keys, self.values, self.qg, self.chosen, *where, gated, begin, HEADS=16, **SHAPE
         )

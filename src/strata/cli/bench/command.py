@@ -15,6 +15,7 @@ from strata.errors import StrataError
 if TYPE_CHECKING:
     from strata.cli.bench.summary import Row
     from strata.cli.bench.workloads import Bench
+    from strata.worker import Ready
 
 
 def bench(  # noqa: D417  # the context is no argument of a command line
@@ -68,7 +69,7 @@ def bench(  # noqa: D417  # the context is no argument of a command line
         before = _load()
         rows = _measure(measured, workload, rounds, context)
         result: dict[str, Any] = {
-            "conditions": _conditions(model.name, model.ready.fingerprint, settings.threads, rounds, before),
+            "conditions": _conditions(model.name, model.ready, settings.threads, rounds, before),
             "sizes": {"tokens": tokens, "prompt_tokens": prompt_tokens},
             "rows": [asdict(row) for row in rows],
         }
@@ -110,7 +111,7 @@ def _measure(bench: "Bench", wanted: str, rounds: int, context: Context) -> "lis
     return rows
 
 
-def _conditions(model: str, fingerprint: str, threads: int | None, rounds: int, before: float | None) -> dict[str, Any]:
+def _conditions(model: str, ready: "Ready", threads: int | None, rounds: int, before: float | None) -> dict[str, Any]:
     """What the numbers depend on besides the code."""
     from importlib.metadata import version
 
@@ -120,7 +121,9 @@ def _conditions(model: str, fingerprint: str, threads: int | None, rounds: int, 
     versions = {name: version(name) for name in ("torch", "numpy", "numba")}
     return {
         "model": model,
-        "fingerprint": fingerprint,
+        "fingerprint": ready.fingerprint,
+        "device": ready.device,
+        "placed": ready.placed,
         "threads": threads,
         "rounds": rounds,
         "cpu": facts.cpu,
@@ -153,4 +156,5 @@ def as_text(rows: "list[Row]", conditions: dict[str, Any]) -> str:
     head = ("Workload", "Arm", "Median (95%)", "Unit", "Against the first arm")
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     load = f"load {conditions['load_before']} before and {conditions['load_after']} after"
-    return table(head, lines, right=(2,)) + f"\n{conditions['model']} on {conditions['cpu']}; {load}\n{versions}\n"
+    where = conditions["cpu"] if conditions["device"] == "cpu" else conditions["placed"]
+    return table(head, lines, right=(2,)) + f"\n{conditions['model']} on {where}; {load}\n{versions}\n"

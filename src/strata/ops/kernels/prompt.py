@@ -150,17 +150,17 @@ def _qsa() -> list[Kernel]:
     table = {"pages": _I, "page_count": "i32"}
     where = {"slots": _I, "lengths": _I, "counts": _I, **table}
     cached = {"keys": _B, "values": _B, "qg": _F}
-    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+    given = {**dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F), "positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
-    places = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, **table}
-    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
+    places = {"slots": _I, "seen": _I, "begins": _I, **table}
+    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F, "counts": _I}
     heads_ = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
-    score = {"iq": _F, "blocks": _F, **where, "out": _F, "out_count": "i32", "begin": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "begin": "i32"}
     return [
         _kernel("cells", prepare.cells, {**given, **norms, **places, **cells}, heads_, 1),
         _kernel(
             "score", attention.score, score,
-            {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64},
+            {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64, "TILE": 8},
         ),
         _kernel(
             "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True},

@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from strata.ops.prompt.decode import weights
+from strata.ops.matvec.decoders import lexicon
+from strata.ops.prompt.decode import fetched, weights
 from strata.ops.prompt.halves import SCALE, to_half
 
 
@@ -22,7 +23,8 @@ def planes(w, table, scale, out, N, B, KIND: tl.constexpr, SCALED: tl.constexpr,
     unit = 1.0
     if SCALED:
         unit = tl.load(scale)
-    tile = weights(KIND, w, table, unit, top, first, N, B, H, L, EVEN)
+    raw = fetched(KIND, w, top, first, N, B, H, L, EVEN)
+    tile = weights(KIND, raw, lexicon(KIND, table, H * L), unit, top, first, N, B, H, L)
     row = top + tl.arange(0, H)[:, None]
     column = first * 32 + tl.arange(0, 32 * L)[None, :]
     inside = (row < N) & (column < 32 * B)

@@ -49,12 +49,13 @@ class Prompt:
         turns: float32 [2, positions, half], cosines and sines.
         numbers: each layer's number among those of its kind.
         hashes: of the n-gram table: multipliers, sizes, offsets.
+        select: FEW and TILE of `strata.ops.qsa.gpu.choose`.
         graphs: record short passes.
     """
 
     def __init__(
         self, config: ModelConfig, pool: Pool, device: torch.device, turns: Tensor, numbers: Sequence[int],
-        hashes: Sequence[Tensor], *, graphs: bool = True,
+        hashes: Sequence[Tensor], select: tuple[int, int], *, graphs: bool = True,
     ) -> None:  # fmt: skip
         self._c, self._pool, self._device = config, pool, device
         self._turns, self._number, self._hash = turns, numbers, hashes
@@ -62,7 +63,7 @@ class Prompt:
         self._arch = arch(device)
         self._interpreted = self._arch == 0
         self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
-        self._behind = -torch.arange(PASS_MOST, dtype=torch.int32, device=device)
+        self._select = select
         self._only: grouped.Plan | None = None
         self._graphs = graphs and self._arch > 0
         self._kept: dict[tuple[int, int], PromptBatch] = {}
@@ -85,9 +86,9 @@ class Prompt:
         assert isinstance(segment.memory, GpuState)
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
-        blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else complete
+        blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
         if self._graphs and count <= RECORDED:
-            shape = max(16, _power(count)), _power(blocks) if blocks else 0
+            shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
             batch = self._kept.get(shape)
             if batch is None:
                 batch = self._kept[shape] = PromptBatch.empty(*shape, c, self._pool, self._device)
@@ -118,7 +119,6 @@ class Prompt:
         return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
 
     def _run(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
-        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
         self._only = grouped.planned(torch.zeros_like(batch.ids)[:, None], batch.counts, 1)  # the same for all layers
         return body()
 
@@ -239,13 +239,12 @@ class Prompt:
         q, pool, layer, room, device = self._c.qsa, self._pool, self._number[number], batch.room, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
         table = (pool.table, pool.most_pages)
-        assert batch.turns is not None
         query = torch.empty((room, q.nh, q.hd), dtype=torch.float32, device=device)
         index = torch.empty((room, q.ih, q.id), dtype=torch.float32, device=device)
         prepare.cells[(room, q.nh + 2 * q.nkv + q.ih + 1)](
-            *x, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
-            batch.slots, batch.first, batch.owner, batch.lengths, *table, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=batch.turns.shape[-1], RATIO=q.ratio, num_warps=1,
+            *x, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
+            batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.counts,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio, num_warps=1,
         )  # fmt: skip
         out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
@@ -269,16 +268,18 @@ class Prompt:
         """Blocks that rows from ``begin`` attend: int32 [rows, budget]."""
         q, device, most = self._c.qsa, self._device, batch.blocks
         budget, tall, wide = q.budget // q.ratio, 32, 64
+        few, tile = self._select
         scores = torch.empty((rows, most), dtype=torch.float32, device=device)
+        peaks = torch.empty((rows, most // tile), dtype=torch.float32, device=device)
         attention.score[(triton.cdiv(rows, tall), triton.cdiv(most, wide))](
             index, blocks, batch.slots, batch.lengths, batch.counts, self._pool.table, self._pool.most_pages, scores,
-            most, begin, IH=q.ih, ID=q.id, RATIO=q.ratio, BUDGET=budget, ROWS=tall, BLOCKS=wide, num_warps=4, **OPTIONS,
+            peaks, most, begin, IH=q.ih, ID=q.id, RATIO=q.ratio, BUDGET=budget, ROWS=tall, BLOCKS=wide, TILE=tile,
+            num_warps=4, **OPTIONS,
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
-        several = _power(most)
         qsa.choose[(rows,)](
-            scores, most, self._behind[begin:], batch.owner, batch.lengths, chosen, torch.empty_like(chosen[:, 0]),
-            RATIO=q.ratio, BUDGET=budget, BLOCK=several, num_warps=min(32, max(4, several // 512)),
+            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, FEW=few, TILE=tile,
+            PDL=False, num_warps=4,
         )  # fmt: skip
         return chosen
 
@@ -290,7 +291,7 @@ class Prompt:
         shared = torch.empty((room,), dtype=torch.float32, device=self._device)
         moe.route[(room,)](
             self._matrices.exact(m, w.choosing), chosen, shares, shared,
-            E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1,
+            E=self._c.moe.E, TOPK=topk, COUNT=_power(-(-self._c.moe.E // moe.LANES.value)), PDL=False, num_warps=1,
         )  # fmt: skip
         return chosen, shares, shared
 
@@ -309,7 +310,7 @@ class Prompt:
         out = torch.empty((batch.room, ple.rows_per_token), dtype=torch.int64, device=self._device)
         ngram.numbers[(batch.room,)](
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
-            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, PDL=False, num_warps=1,
         )  # fmt: skip
         return out
 
@@ -327,7 +328,7 @@ class Prompt:
         gated, normed = torch.empty_like(x), torch.empty_like(x)
         ngram.gate[(len(x), c.S)](
             self.linear(e, w.key), self.linear(e, w.value), x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), num_warps=4, **OPTIONS,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), PDL=False, num_warps=4, **OPTIONS,
         )  # fmt: skip
         return NgramGated(gated, normed)
 
@@ -341,7 +342,7 @@ class Prompt:
         shape = {"WIDTH": width, "TAPS": ple.conv, "N": ple.n, "BLOCK": 1024, "num_warps": 4}
         ngram.smooth[(batch.room, triton.cdiv(width, 1024))](
             residual.x, x.gated, x.normed, pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv, **shape,
-            **OPTIONS,
+            PDL=False, **OPTIONS,
         )  # fmt: skip
         slot = batch.slots.long()
         batch.ngram_tail.copy_(pool.ngram_tails[slot])
