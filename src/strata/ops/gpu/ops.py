@@ -354,7 +354,7 @@ class GpuOps:
         residual.out, residual.shares = out, inject
         return residual
 
-    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
         """The projections, raw: u, gates, z."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)

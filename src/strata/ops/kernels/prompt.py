@@ -22,7 +22,7 @@ CORE = frozenset(
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
         *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
-        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32"),
+        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32", "finely"),
     )
 )
 """What CI has the time to compile."""
@@ -55,8 +55,8 @@ def _products(arch: int) -> list[Kernel]:
     sizes = {"N": "i32", "K": "i32"}
     plain = {"x": _H, "w": _H, "counts": _I, "out": _F, **sizes}
     low = {"x": _H, "w": _H, "counts": _I, "low": _H, "strengths": _F, "R": "i32", "K": "i32"}
-    mean = {"low": _H, "w": _H, "xn": _H, "counts": _I, "mean": _F, "mean_half": _H}
-    exact = {"x": _F, "w": _F, "counts": _I, "out": _F, **sizes}
+    mean = {"low": _H, "w": _H, "xn": _H, "counts": _I, "mean": _H, "rest": _H}
+    exact = {"x": _H, "x_rest": _H, "w": _H, "w_rest": _H, "counts": _I, "out": _F, **sizes}
     found = []
     for room in _ROOMS:
         found += [
@@ -65,12 +65,14 @@ def _products(arch: int) -> list[Kernel]:
             _tiled(
                 f"gated_mean.{room}", product.gated_mean, mean, mean_tile(arch, room), H=2560, S=4, R=320, EVEN=True
             ),
-            _tiled(f"exact.{room}", product.exact, exact, exact_tile(arch, room)),
+            _tiled(f"exact.{room}", product.exact, exact, exact_tile(arch, room), EVEN=True),
         ]
     planes = {"w": "*u8", "table": "*i16", "scale": _F, "out": _H, "N": "i32", "B": "i32"}
     for kind in ("Q5_K", "Q6_K", "Q8_0"):
         shape = {"KIND": kind, "SCALED": False, "H": 32, "L": 4, "EVEN": True}
         found.append(_kernel(f"planes.{kind}", expand.planes, planes, shape))
+    both = {"w": _F, "out": _H, "rest": _H, "size": "i32"}
+    found.append(_kernel("finely", expand.finely, both, {"BLOCK": 2048}))
     for kind in (_F, _B):
         signature = {"w": kind, "out": _H, "size": "i32"}
         found.append(_kernel(f"floats.{kind[1:]}", expand.floats, signature, {"BLOCK": 2048}))

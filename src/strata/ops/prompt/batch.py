@@ -99,13 +99,13 @@ class PromptRows:
 
     Attributes:
         half: float16 [room, K].
-        x: the same in float32, where something needs it.
         counts: int32 [1], how many rows there are.
+        rest: float16 [room, K], what ``half`` lacks (`strata.ops.prompt.halves.split`), where something needs it.
     """
 
     half: Tensor
     counts: Tensor
-    x: Tensor | None = None
+    rest: Tensor | None = None
 
 
 @dataclass(slots=True)

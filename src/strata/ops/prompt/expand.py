@@ -5,7 +5,7 @@ import triton.language as tl
 
 from strata.ops.matvec.decoders import lexicon
 from strata.ops.prompt.decode import fetched, weights
-from strata.ops.prompt.halves import SCALE, to_half
+from strata.ops.prompt.halves import SCALE, split, to_half
 
 
 @triton.jit(do_not_specialize=["N", "B"])
@@ -37,3 +37,12 @@ def floats(w, out, size, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(w + i, mask=i < size, other=0.0).to(tl.float32)
     tl.store(out + i, to_half(x * SCALE), mask=i < size)
+
+
+@triton.jit(do_not_specialize=["size"])
+def finely(w, out, rest, size, BLOCK: tl.constexpr):
+    """A float matrix of ``size`` numbers, and what it lacks in float16. Grid: (size / BLOCK,)."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    high, lower = split(tl.load(w + i, mask=i < size, other=0.0).to(tl.float32) * SCALE)
+    tl.store(out + i, high, mask=i < size)
+    tl.store(rest + i, lower, mask=i < size)

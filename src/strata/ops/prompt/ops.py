@@ -177,10 +177,10 @@ class Prompt:
             xn, self._matrices.expand(w.down, w.inject), counts, narrow, strengths, c.r, width, S=c.S,
             EVEN=width % t.depth == 0, **t.constants(), **t.options(),
         )  # fmt: skip
-        m = PromptRows(self._half(room, c.H), counts, torch.empty((room, c.H), dtype=torch.float32, device=device))
+        m = PromptRows(self._half(room, c.H), counts, self._half(room, c.H))
         t = mean_tile(self._arch, room)
         product.gated_mean[(triton.cdiv(room, t.rows) * triton.cdiv(c.H, t.columns),)](
-            narrow, self._matrices.expand(w.up), xn, counts, m.x, m.half, H=c.H, S=c.S, R=c.r,
+            narrow, self._matrices.expand(w.up), xn, counts, m.half, m.rest, H=c.H, S=c.S, R=c.r,
             EVEN=c.r % t.depth == 0, **t.constants(), **t.options(),
         )  # fmt: skip
         return m, strengths
@@ -190,25 +190,25 @@ class Prompt:
         residual.out, residual.strengths = out, strengths
         return residual
 
-    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> tuple[Tensor, Tensor]:
-        """The projections, raw: u and z side by side, gates."""
-        return self._matrices.product(m, (w.qkv, w.z)), self._matrices.exact(m, w.gates)
+    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> Tensor:
+        """The projections, raw: u, z and gates side by side."""
+        return self._matrices.product(m, (w.qkv, w.z, w.gates))
 
-    def gdn_mix(self, x: tuple[Tensor, Tensor], batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
+    def gdn_mix(self, x: Tensor, batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
         """See `Ops.gdn_mix`."""
         g, pool, layer, room = self._c.gdn, self._pool, self._number[number], batch.room
         shape, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, pool.tails.shape[1]
-        uz, gates = x
-        width, counts, device = uz.shape[1], batch.counts, self._device
+        width, counts, device = x.shape[1], batch.counts, self._device
+        z, gates = x[:, g.channels :], x[:, g.channels + g.nv * g.d :]
         chunks, rows = triton.cdiv(room, CHUNK) + 1, 64 if self._interpreted else 16
         mixed = self._half(room, g.channels)
         decay, strength = torch.empty((2, room, g.nv), dtype=torch.float32, device=device)
         heads.convolve[(triton.cdiv(room, rows), 2 * g.nk + g.nv)](
-            uz, width, gates, pool.tails, batch.slots, counts, w.conv, w.a, w.dt, mixed, decay, strength, layer,
+            x, width, gates, pool.tails, batch.slots, counts, w.conv, w.a, w.dt, mixed, decay, strength, layer,
             LAYERS=layers, TAPS=g.conv, ROWS=rows, **shape, num_warps=4, **OPTIONS,
         )  # fmt: skip
         heads.tail[(triton.cdiv(g.channels, 1024),)](
-            uz, width, pool.tails, batch.slots, counts, batch.tails, layer,
+            x, width, pool.tails, batch.slots, counts, batch.tails, layer,
             LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
         )  # fmt: skip
         solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
@@ -225,7 +225,7 @@ class Prompt:
         )  # fmt: skip
         gated = self._half(room, g.nv * g.d)
         heads.gate[(triton.cdiv(room, rows), g.nv)](
-            out, uz[:, g.channels :], width, w.norm, self._c.eps, counts, gated,
+            out, z, width, w.norm, self._c.eps, counts, gated,
             NV=g.nv, D=g.d, ROWS=rows, num_warps=4, **OPTIONS,
         )  # fmt: skip
         return PromptRows(gated, counts)
