@@ -122,7 +122,10 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
-        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self._prompt = None
+        if tensor_cores:
+            select = self._few, self._tile
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
@@ -375,7 +378,7 @@ class GpuOps:
         if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
             self._recording.cut()
 
-    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
         """The projections, raw: u, gates, z."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
@@ -474,7 +477,7 @@ class GpuOps:
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
         if isinstance(m, PromptRows):
-            return GpuRoute(*self._reader.route(m, w))
+            return GpuRoute(*self._reader.route(m, w), None)
         logits = linear(m, w.choosing)
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)

@@ -12,6 +12,8 @@ from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kern
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
 from strata.ops.kernels.entry import Kernel
+from strata.ops.kernels.prompt import CORE as PROMPT_CORE
+from strata.ops.kernels.prompt import prompt
 from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
 from strata.ops.matvec.floats import constants
@@ -125,7 +127,7 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
             for rows in (1, 2):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
                 found.append(_down(arch, name, rows, tile, _INNER))
-    return (*found, *_others(arch), *window(arch))
+    return (*found, *_others(arch), *window(arch), *prompt(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
@@ -135,9 +137,10 @@ _CORE_SHAPES = ("8192x2560", "2560x640")
 
 
 def core(arch: int) -> tuple[Kernel, ...]:
-    """A tenth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
+    """A sixth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
     wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {kernel.name for kernel in window(arch)}
+    wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)
