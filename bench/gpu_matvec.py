@@ -1,12 +1,12 @@
-"""Quantised products on a GPU: microseconds and GB/s of weights by type, shape, rows and tile.
+"""Products of a layer on a GPU: microseconds by shape, rows and tile, each behind the small kernel it waits for.
 
-A cell is a CUDA graph of launches that rotate over at least 300 MB of different weights, so nothing comes from L2
-that would not in use; the median of replays, divided by launches. Gaps between kernels of a graph are therefore in
-the numbers. Weights are random bytes. GB/s count the planes' bytes once. The share is of a copy measured in the same
-run: bytes read and written by an elementwise kernel.
+A cell is a CUDA graph of pairs: rows are quantised, then a matrix is multiplied with them, another one each time, at
+least 300 MB of weights in turn, so that nothing comes from L2 that would not in use. From the median of replays
+the time of as many quantisers alone is taken off: what is left is what the product adds to a chain of dependent
+kernels, start included. Weights are random bytes; experts are ten a row, drawn from 512.
 
-    python bench/gpu_matvec.py                       # table, and bench/results/gpu-matvec.json
-    python bench/gpu_matvec.py --types Q8_0 --out x.json
+    python bench/gpu_matvec.py                        # every shape of the model, and bench/results/gpu-matvec.json
+    python bench/gpu_matvec.py --only down --rows 1 4
 """
 
 import argparse
@@ -15,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,29 +32,64 @@ from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.matvec import floats
 from strata.ops.matvec import triton as matvec
-from strata.ops.planes import LAYOUTS, layout
+from strata.ops.planes import layout
 from strata.ops.variants import Tile
 
 RESULT = Path(__file__).parent / "results" / "gpu-matvec.json"
 ROTATED = 300_000_000  # bytes
-SHAPES = {(8192, 2560): (1, 4), (2560, 8192): (1, 4), (248320, 2560): (1, 4)}
-SHORT = {(2560, 640): (1, 4)}
-LONG_TILES = {
-    "two": Tile(),
-    "four": Tile(tiles=2),
-    "two-unrolled": Tile(unroll=4),
-    "four-warps": Tile(rows=8, warps=4),
-    "wide": Tile(rows=1, step=32),
-    "wide-two": Tile(rows=1, step=32, unroll=2),
-}
-SHORT_TILES = {"eight": Tile(rows=8, step=4), "two": Tile(), "four": Tile(tiles=2)}
-GATE_UP_TILES = {"two": Tile(), "four": Tile(tiles=2), "two-warps": Tile(rows=4, warps=2)}
-GROUPED = {"gate_up": ("IQ3_XXS", "Q8_0"), "down": ("IQ4_NL", "Q8_0", "Q5_1")}
-FLOATS = {(torch.bfloat16, 320, 10240): "BF16", (torch.bfloat16, 10240, 320): "BF16", (torch.float32, 512, 2560): "F32",
-          (torch.bfloat16, 8192, 2560): "BF16", (torch.bfloat16, 248320, 2560): "BF16"}  # fmt: skip
+WIDE = Tile(rows=1, step=32)
+HIDDEN_TILES = (
+    Tile(), Tile(ahead=2), Tile(tiles=2), Tile(tiles=2, ahead=2), Tile(rows=4, warps=2), Tile(tiles=4, ahead=2),
+)  # fmt: skip
+LONG_TILES = (
+    replace(WIDE, ahead=6), replace(WIDE, ahead=3), Tile(ahead=6), Tile(ahead=12), replace(WIDE, tiles=2, ahead=3),
+)  # fmt: skip
+LOW_TILES = (replace(WIDE, ahead=10), replace(WIDE, ahead=5), Tile(rows=1, step=16, ahead=20), Tile(ahead=10))
+UP_TILES = (
+    Tile(ahead=1), Tile(tiles=2, ahead=1), Tile(tiles=4, ahead=1), Tile(rows=8, step=4, ahead=3),
+    Tile(rows=4, step=8, ahead=2), Tile(rows=4, tiles=2, step=8, ahead=2), Tile(rows=4, warps=2, tiles=2, ahead=1),
+)  # fmt: skip
+PAIR_TILES = (
+    Tile(), Tile(ahead=2), Tile(tiles=2, ahead=2), Tile(rows=4, warps=2), Tile(rows=4, warps=2, ahead=2),
+)  # fmt: skip
+SHORT = Tile(rows=8, step=4)
+SHORT_TILES = (SHORT, replace(SHORT, ahead=2), replace(SHORT, tiles=2), replace(SHORT, rows=16, warps=2), Tile(ahead=2))
 
 
-def timed(launches: list[Callable[[], object]], replays: int = 15) -> float:
+@dataclass(frozen=True)
+class Case:
+    """One shape of the model, and the tiles to try."""
+
+    name: str
+    op: str
+    type: str
+    n: int
+    k: int
+    tiles: tuple[Tile | None, ...]
+
+
+CASES = (
+    Case("gdn.qkv", "matvec", "Q5_K", 10240, 2560, HIDDEN_TILES),
+    Case("gdn.z", "matvec", "Q5_K", 6144, 2560, HIDDEN_TILES),
+    Case("gdn.out", "matvec", "Q6_K", 2560, 6144, LONG_TILES),
+    Case("qsa.q", "matvec", "Q5_K", 12288, 2560, HIDDEN_TILES),
+    Case("qsa.k", "matvec", "Q5_K", 512, 2560, HIDDEN_TILES),
+    Case("qsa.out", "matvec", "Q5_K", 2560, 6144, LONG_TILES),
+    Case("hc.down", "matvec", "Q8_0", 320, 10240, LOW_TILES),
+    Case("hc.up", "matvec", "Q8_0", 10240, 320, UP_TILES),
+    Case("head", "matvec", "Q4_K", 248320, 2560, HIDDEN_TILES),
+    Case("router", "floats", "F32", 513, 2560, (None,)),
+    Case("gates", "floats", "F32", 96, 2560, (None,)),
+    Case("qsa.iq", "floats", "BF16", 512, 2560, (None,)),
+    Case("gate_up", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES),
+    Case("gate_up as 4 bits", "gate_up", "IQ4_XS", 640, 2560, PAIR_TILES[:3]),
+    Case("down", "down", "IQ4_NL", 2560, 640, SHORT_TILES),
+    Case("shared.gate_up", "shared_gate_up", "Q5_K", 640, 2560, PAIR_TILES),
+    Case("shared.down", "shared_down", "Q8_0", 2560, 640, SHORT_TILES),
+)
+
+
+def timed(launches: list[Callable[[], object]], replays: int = 11) -> float:
     """Median microseconds of a launch in a graph of all of them."""
     launches[0]()
     torch.cuda.synchronize()
@@ -72,178 +109,136 @@ def timed(launches: list[Callable[[], object]], replays: int = 15) -> float:
     return statistics.median(times)
 
 
-def random_bytes(count: int) -> torch.Tensor:
-    """Random bytes on the device."""
-    return torch.randint(0, 256, (count,), dtype=torch.uint8, device="cuda")
+@cache
+def pool() -> torch.Tensor:
+    """Random bytes on the device: weights of every matrix."""
+    return torch.randint(0, 256, (1_400_000_000,), dtype=torch.uint8, device="cuda")
 
 
-def activations(rows: int, width: int) -> matvec.Activations:
-    """Quantised random rows."""
-    return matvec.quantise(torch.randn((rows, width), device="cuda"))
+def random_rows(rows: int, width: int) -> torch.Tensor:
+    """Activations."""
+    return torch.randn((rows, width), device="cuda")
 
 
-def copies(nbytes: int, limit: int = 400) -> int:
-    """How many different matrices make up the rotation."""
-    return max(1, min(limit, -(-ROTATED // nbytes)))
+@cache
+def alone(rows: int, width: int) -> float:
+    """Microseconds of a quantiser in a chain of them."""
+    x, room = random_rows(rows, width), matvec.empty_activations(rows, width, torch.device("cuda"))
+    return timed([lambda: matvec.quantise(x, room)] * 50)
 
 
-def dense(name: str, rows: int, shape: tuple[int, int], tile: Tile, pool: torch.Tensor | None) -> dict[str, object]:
-    """One product; without a pool of bytes only compiled."""
-    n, width = shape
-    nbytes = layout(name).nbytes(n, width)
-    count = 1 if pool is None else copies(nbytes)
-    data = random_bytes(nbytes) if pool is None else pool
-    scale = torch.ones(1, device="cuda") if name == "NVFP4" else None
-    step = nbytes // 512 * 512 + 512
-    matrices = [matvec.PlaneMatrix(name, n, width, data[i * step : i * step + nbytes], scale) for i in range(count)]
-    x, out = activations(rows, width), torch.empty((rows, n), device="cuda")
-    launches = [lambda w=w: matvec.product(w, x, out, tile) for w in matrices] * max(1, 16 // count)
-    if pool is None:
-        launches[0]()
-        return {}
-    return {"us": timed(launches), "bytes": nbytes}
+def behind(rows: int, width: int, launches: list[Callable[[matvec.Activations, torch.Tensor], object]]) -> float:
+    """Microseconds that launches add behind quantisers of so many rows."""
+    x, room = random_rows(rows, width), matvec.empty_activations(rows, width, torch.device("cuda"))
+    pairs = [lambda launch=launch: (matvec.quantise(x, room), launch(room, x)) for launch in launches]
+    return timed(pairs) - alone(rows, width)
 
 
-def float_cell(
-    dtype: torch.dtype, rows: int, shape: tuple[int, int], tiles: int, *, compile_only: bool
-) -> dict[str, object]:
-    """One float product."""
-    n, width = shape
-    nbytes = n * width * dtype.itemsize
-    count = 1 if compile_only else copies(nbytes)
-    matrices = [torch.randn((n, width), device="cuda").to(dtype) for _ in range(count)]
-    x, out = torch.randn((rows, width), device="cuda"), torch.empty((rows, n), device="cuda")
-    launches = [lambda w=w: floats.product(w, x, out, tiles) for w in matrices] * max(1, 16 // count)
+def copies(nbytes: int, *, compile_only: bool) -> int:
+    """How many different matrices are taken in turn."""
+    return 1 if compile_only else max(1, min(120, -(-ROTATED // nbytes)))
+
+
+def dense(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
+    """A quantised matrix: microseconds and bytes."""
+    n = 64 if compile_only else case.n
+    nbytes = layout(case.type).nbytes(n, case.k)
+    step, out = nbytes // 512 * 512 + 512, torch.empty((rows, n), device="cuda")
+    data = torch.zeros(nbytes, dtype=torch.uint8, device="cuda") if compile_only else pool()
+    found = [
+        matvec.PlaneMatrix(case.type, n, case.k, data[i * step : i * step + nbytes])
+        for i in range(copies(nbytes, compile_only=compile_only))
+    ]
     if compile_only:
-        launches[0]()
-        return {}
-    return {"us": timed(launches), "bytes": nbytes}
+        matvec.product(found[0], matvec.quantise(random_rows(rows, case.k)), out, tile)
+        return 0.0, 0.0
+    launches = [lambda x, _, w=w: matvec.product(w, x, out, tile) for w in found]
+    return behind(rows, case.k, launches * max(1, 16 // len(found))), nbytes
 
 
-def chosen(rows: int, experts_in_all: int, first: int) -> torch.Tensor:
-    """Ten experts a row, numbered from ``first``; of four rows, 30 distinct ones as in text: ten have two rows."""
-    order = torch.arange(10)[None] if rows == 1 else torch.randperm(30)
-    picked = order if rows == 1 else torch.cat([order, order[::3]]).view(4, 10)
-    return ((picked + first) % experts_in_all).to(torch.int32).contiguous().cuda()
+def float_matrix(case: Case, rows: int, *, compile_only: bool) -> tuple[float, float]:
+    """A float matrix: microseconds and bytes."""
+    dtype = torch.float32 if case.type == "F32" else torch.bfloat16
+    nbytes, out = case.n * case.k * dtype.itemsize, torch.empty((rows, case.n), device="cuda")
+    if compile_only:
+        floats.product(torch.zeros((case.n, case.k), dtype=dtype, device="cuda"), random_rows(rows, case.k), out)
+        return 0.0, 0.0
+    data = pool()[: copies(nbytes, compile_only=False) * nbytes].view(dtype).view(-1, case.n, case.k)
+    return behind(rows, case.k, [lambda _, x, w=w: floats.product(w, x, out) for w in data]), nbytes
 
 
-def grouped_slots(kinds: tuple[str, str, str], count: int, *, pinned: bool = False) -> Slots:
+def slots_of(case: Case, count: int) -> Slots:
     """Slots of random bytes, expert e in slot e."""
-    found = SlotLayout(*kinds, 2560, 640)
-    data = random_bytes(count * found.nbytes).view(count, -1)
-    data = data.cpu().pin_memory() if pinned else data
+    pair = case.op.endswith("gate_up")
+    kinds = (case.type, case.type, "Q8_0") if pair else ("Q2_0", "Q2_0", case.type)
+    found = SlotLayout(*kinds, case.k if pair else case.n, case.n if pair else case.k)
+    data = pool()[: count * found.nbytes].view(count, -1) if count > 1 else None
+    if data is None:
+        data = torch.zeros((1, found.nbytes), dtype=torch.uint8, device="cuda")
     return Slots(found, data, torch.arange(count, dtype=torch.int32, device="cuda"))
 
 
-def grouped(
-    op: str, name: str, rows: int, tile: Tile | None, *, compile_only: bool, pinned: bool = False
-) -> dict[str, object]:
-    """Gate and up, or down, of a window's experts."""
-    kinds = (name, name, "IQ4_NL") if op == "gate_up" else ("Q2_0", "Q2_0", name)
-    one = 2 * layout(name).nbytes(640, 2560) if op == "gate_up" else layout(name).nbytes(2560, 640)
-    distinct = 10 if rows == 1 else 30
-    sets = 1 if compile_only else (2 if pinned else copies(distinct * one, 40))
-    slots = grouped_slots(kinds, sets * distinct, pinned=pinned)
-    plans = [experts.plan(chosen(rows, sets * distinct, i * distinct), slots) for i in range(sets)]
-    read = [int(plan.totals[0]) * one for plan in plans]
-    if op == "gate_up":
-        x, out = activations(rows, 2560), torch.empty((rows * 10, 640), device="cuda")
-        launches = [lambda p=p: experts.gate_up(slots, x, p, out, tile) for p in plans]
-    else:
-        x, out = activations(rows * 10, 640), torch.empty((rows * 10, 2560), device="cuda")
-        launches = [lambda p=p: experts.down(slots, x, p, out, tile) for p in plans]
+def routed(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
+    """Experts' gate and up, or down: microseconds and bytes."""
+    count = 16 if compile_only else min(512, pool().numel() // slots_of(case, 1).layout.nbytes)
+    slots = slots_of(case, count) if not compile_only else replace(slots_of(case, 1), slot_of=torch.zeros(
+        16, dtype=torch.int32, device="cuda"))  # fmt: skip
+    torch.manual_seed(0)
+    plans = []
+    for _ in range(1 if compile_only else 24):
+        ids = torch.stack([torch.randperm(count)[:10] for _ in range(rows)]).to(torch.int32).cuda()
+        plans.append(experts.plan(ids, slots))
+    return _grouped(case, rows, tile, slots, plans, compile_only=compile_only)
+
+
+def shared(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
+    """The shared expert's, for every row: one of many such experts in turn."""
+    whole = slots_of(case, 1)
+    count = copies(whole.layout.nbytes, compile_only=compile_only)
+    data = torch.zeros((1, whole.layout.nbytes), dtype=torch.uint8, device="cuda") if compile_only else pool()[
+        : count * whole.layout.nbytes].view(count, -1)  # fmt: skip
+    many = [replace(whole, data=one[None], slot_of=torch.zeros(1, dtype=torch.int32, device="cuda")) for one in data]
+    plan = experts.plan(torch.zeros((rows, 1), dtype=torch.int32, device="cuda"), many[0])
+    return _grouped(case, rows, tile, many, [plan] * len(many), compile_only=compile_only)
+
+
+def _grouped(
+    case: Case, rows: int, tile: Tile | None, slots: Slots | list[Slots], plans: list[experts.Plan], *,
+    compile_only: bool,
+) -> tuple[float, float]:  # fmt: skip
+    many = slots if isinstance(slots, list) else [slots] * len(plans)
+    pairs, up = plans[0].pairs_in_all, case.op.endswith("gate_up")
+    count, run = (rows, experts.gate_up) if up else (pairs, experts.down)
+    out = torch.empty((pairs, case.n), device="cuda")
     if compile_only:
-        launches[0]()
-        return {}
-    cell = {"us": timed(launches * max(1, 12 // sets)), "bytes": statistics.mean(read)}
-    return cell | {"experts": statistics.mean(int(plan.totals[0]) for plan in plans)}
+        run(many[0], matvec.quantise(random_rows(count, case.k)), plans[0], out, tile)
+        return 0.0, 0.0
+    launches = [lambda x, _, s=s, p=p: run(s, x, p, out, tile) for s, p in zip(many, plans, strict=True)]
+    one = layout(case.type).nbytes(case.n, case.k) * (2 if up else 1)
+    return behind(count, case.k, launches), one * statistics.mean(int(p.totals[0]) for p in plans[:24])
 
 
-def whole_layers(rows: int) -> dict[str, object]:
-    """Quantise, plan, gate and up, quantise, down, combine: all launches of a layer's routed experts."""
-    distinct = 10 if rows == 1 else 30
-    kinds = ("IQ3_XXS", "IQ3_XXS", "IQ4_NL")
-    slots = grouped_slots(kinds, 8 * distinct)
-    ids = [chosen(rows, 8 * distinct, i * distinct) for i in range(8)]
-    x, weights = torch.randn((rows, 2560), device="cuda"), torch.rand((rows, 10), device="cuda")
-    cells = {"layer": timed([lambda i=i: experts.experts(slots, matvec.quantise(x), i, weights) for i in ids])}
-    room, plan = matvec.empty_activations(rows, 2560, x.device), experts.empty_plan(rows, 10, slots)
-    y, out = torch.randn((rows * 10, 2560), device="cuda"), torch.empty_like(x)
-    h, h_room = torch.randn((rows * 10, 640), device="cuda"), matvec.empty_activations(rows * 10, 640, x.device)
-    cells["quantise"] = timed([lambda: matvec.quantise(x, room)] * 50)
-    cells["quantise h"] = timed([lambda: matvec.quantise(h, h_room)] * 50)
-    cells["plan"] = timed([lambda i=i: experts.plan(i, slots, plan) for i in ids] * 6)
-    cells["combine"] = timed([lambda: experts.combine(y, weights, out=out)] * 50)
-    return cells
-
-
-def cells(arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Everything there is to measure, without numbers yet."""
-    found: list[dict[str, object]] = []
-    for op, names in GROUPED.items():
-        tiles = GATE_UP_TILES if op == "gate_up" else SHORT_TILES
-        found += [
-            {"op": op, "type": name, "rows": rows, "tile": tile}
-            for name in names if name in arguments.types for rows in (1, 4) for tile in tiles
-        ]  # fmt: skip
-    if not arguments.no_floats:
-        found += [
-            {"op": "floats", "type": kind, "n": n, "k": width, "rows": rows, "tile": tiles}
-            for (_, n, width), kind in FLOATS.items() for rows in (1, 4) for tiles in (1, 2)
-        ]  # fmt: skip
-    for name in arguments.types:
-        for shapes, tiles in ((SHAPES, LONG_TILES), (SHORT, SHORT_TILES)):
-            for (n, width), counts in shapes.items():
-                if width % max(plane.weights for plane in LAYOUTS[name].planes):
-                    continue
-                found += [
-                    {"op": "matvec", "type": name, "n": n, "k": width, "rows": rows, "tile": tile}
-                    for rows in counts
-                    for tile in tiles
-                ]
-    return found
-
-
-def run(cell: dict[str, object], pool: torch.Tensor | None) -> dict[str, object]:
+def run(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
     """Measure one cell, or only compile it."""
-    tile, rows = cell["tile"], int(cell["rows"])
-    if cell["op"] == "matvec":
-        tiles = SHORT_TILES if cell["k"] == 640 else LONG_TILES
-        return dense(str(cell["type"]), rows, (int(cell["n"]), int(cell["k"])), tiles[tile], pool)
-    if cell["op"] == "floats":
-        dtype = {"BF16": torch.bfloat16, "F32": torch.float32}[str(cell["type"])]
-        return float_cell(dtype, rows, (int(cell["n"]), int(cell["k"])), int(tile), compile_only=pool is None)
-    tiles = GATE_UP_TILES if cell["op"] == "gate_up" else SHORT_TILES
-    return grouped(str(cell["op"]), str(cell["type"]), rows, tiles[tile], compile_only=pool is None)
+    if case.op == "matvec":
+        return dense(case, rows, tile, compile_only=compile_only)
+    if case.op == "floats":
+        return float_matrix(case, rows, compile_only=compile_only)
+    return (shared if case.op.startswith("shared") else routed)(case, rows, tile, compile_only=compile_only)
 
 
-def compile_some(some: list[dict[str, object]]) -> int:
+def compile_some(some: list[tuple[Case, int, Tile | None]]) -> None:
     """In a process of its own: fill Triton's cache on disk."""
-    for cell in some:
-        small = dict(cell)
-        if cell["op"] in {"matvec", "floats"}:
-            small["n"] = 64
-        run(small, None)
-    return len(some)
+    for case, rows, tile in some:
+        run(case, rows, tile, compile_only=True)
 
 
-def compile_all(found: list[dict[str, object]], jobs: int) -> None:
+def compile_all(cells: list[tuple[Case, int, Tile | None]], jobs: int) -> None:
     """Compile each distinct kernel once, in parallel."""
-    distinct = {}
-    for cell in found:
-        even = int(cell.get("k", 0)) % 512 == 0
-        short = cell.get("k") == 640
-        distinct[cell["op"], cell["type"], cell["rows"], cell["tile"], even, short] = cell
+    distinct = {(c.op, c.type, c.k, rows, tile): (c, rows, tile) for c, rows, tile in cells}
     todo = list(distinct.values())
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
         list(workers.map(compile_some, [todo[i::jobs] for i in range(jobs)]))
-
-
-def copy_rate() -> float:
-    """GB/s of an elementwise kernel that reads and writes a gigabyte: what shares are of."""
-    a = torch.randn(1 << 28, device="cuda")
-    b = torch.empty_like(a)
-    return 2 * a.nbytes / timed([lambda: torch.neg(a, out=b)] * 4) / 1000
 
 
 def conditions() -> dict[str, object]:
@@ -259,48 +254,56 @@ def conditions() -> dict[str, object]:
     }
 
 
+def spelled(tile: Tile | None) -> str:
+    """A tile in a few letters: rows x blocks, tiles, warps, steps ahead."""
+    if tile is None:
+        return "chosen"
+    return f"{tile.rows}x{tile.step}" + f"*{tile.tiles}" * (tile.tiles > 1) + f"w{tile.warps}" * (
+        tile.warps > 1) + f"+{tile.ahead}"  # fmt: skip
+
+
+def chosen_cells(arguments: argparse.Namespace) -> Iterator[tuple[Case, int, Tile | None]]:
+    """What to measure."""
+    for case in CASES:
+        if not arguments.only or any(case.name.startswith(name) for name in arguments.only):
+            tiles = (None,) if arguments.chosen else case.tiles
+            yield from ((case, rows, tile) for rows in arguments.rows for tile in tiles)
+
+
 def main() -> int:
     """Compile, measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--types", nargs="+", default=list(LAYOUTS))
-    parser.add_argument("--jobs", type=int, default=12)
-    parser.add_argument("--no-floats", action="store_true")
-    parser.add_argument(
-        "--seconds", type=float, default=1e9, help="stop measuring after this long; what is there is kept"
-    )
+    parser.add_argument("--only", nargs="+", help="shapes whose names begin so")
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--chosen", action="store_true", help="only the tile of the table")
+    parser.add_argument("--jobs", type=int, default=16, help="processes that compile first; 0: none")
+    parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache and stop")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long; what is there is kept")
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     began = time.monotonic()
-    found = cells(arguments)
-    compile_all(found, arguments.jobs)
-    print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
-    before, copied = conditions(), copy_rate()
-    pool = random_bytes(max(ROTATED * 2, 800_000_000))
-    layers = {rows: whole_layers(rows) for rows in (1, 4)}
-    print(f"copy {copied:.0f} GB/s; layers {layers}", flush=True)
-    for cell in found:
+    cells = list(chosen_cells(arguments))
+    if arguments.jobs:
+        compile_all(cells, arguments.jobs)
+        print(f"compiled {len(cells)} in {time.monotonic() - began:.0f} s", flush=True)
+    if arguments.compile_only:
+        return 0
+    before, measured = conditions(), []
+    for case, rows, tile in cells:
         if time.monotonic() - began > arguments.seconds:
             break
-        cell.update(run(cell, pool))
-        cell["gb_per_s"] = round(float(cell["bytes"]) / float(cell["us"]) / 1000, 1)
-        cell["share"] = round(float(cell["gb_per_s"]) / copied, 3)
-        cell["us"] = round(float(cell["us"]), 2)
-    pinned = {}
-    if "IQ3_XXS" in arguments.types and time.monotonic() - began < arguments.seconds:
-        pinned = {rows: grouped("gate_up", "IQ3_XXS", rows, None, compile_only=False, pinned=True) for rows in (1, 4)}
-    measured = [cell for cell in found if "us" in cell]
+        us, nbytes = run(case, rows, tile, compile_only=False)
+        measured.append({
+            "name": case.name, "type": case.type, "n": case.n, "k": case.k, "rows": rows,
+            "tile": None if tile is None else asdict(tile), "us": round(us, 2), "gb_per_s": round(nbytes / us / 1000),
+        })  # fmt: skip
+        if tile == (None if arguments.chosen else case.tiles[0]):
+            print(f"\n{case.name} T{rows} {nbytes / 1e6:.1f} MB:", end="")
+        print(f" {spelled(tile)} {us:.2f}", end="", flush=True)
     facts = {"command": "python bench/gpu_matvec.py " + " ".join(sys.argv[1:]), "before": before, "after": conditions(),
-             "copy_gb_per_s": round(copied, 1), "rotated_bytes": ROTATED, "layers_us": layers, "pinned": pinned,
-             "seconds": round(time.monotonic() - began), "cells": measured}  # fmt: skip
+             "rotated_bytes": ROTATED, "seconds": round(time.monotonic() - began), "cells": measured}  # fmt: skip
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n")
-    best: dict[tuple[object, ...], dict[str, object]] = {}
-    for cell in measured:
-        key = cell["op"], cell["type"], cell.get("n"), cell.get("k"), cell["rows"]
-        if key not in best or float(cell["us"]) < float(best[key]["us"]):
-            best[key] = cell
-    for key, cell in best.items():
-        print(*key, cell["tile"], cell["us"], "us", cell["gb_per_s"], "GB/s", cell["share"])
-    print("pinned", pinned, "of", len(found), "measured", len(measured))
+    print(f"\n{len(measured)} of {len(cells)} measured in {facts['seconds']} s")
     return 0
 
 

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.gpu
 TILES = {
     "two": Tile(),
     "four": Tile(tiles=2),
-    "unrolled": Tile(unroll=4),
+    "plain": Tile(ahead=1),
     "four warps": Tile(rows=8, warps=4),
     "short": Tile(rows=8, step=4),
-    "wide": Tile(rows=1, step=32, unroll=2),
+    "wide": Tile(rows=1, step=32, ahead=2),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
@@ -134,7 +135,15 @@ class Ops(Protocol):
 
     The T rows of a pass may belong to several conversations. What needs a conversation's own past takes the batch and
     the number of the layer.
+
+    Attributes:
+        pass_rows: most rows of a prompt pass.
     """
+
+    @property
+    def pass_rows(self) -> int:
+        """Most rows of a prompt pass."""
+        ...
 
     @property
     def form(self) -> str:
@@ -175,6 +184,14 @@ class Ops(Protocol):
 
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
+        ...
+
+    def decide(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """Take the likeliest tokens of a whole window, and commit the rows that are part of the text.
+
+        Returns:
+            What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
         ...
 
     def linear(self, x: Activations, w: weights.Matrix) -> Tensor:

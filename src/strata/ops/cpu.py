@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig, Ple
+from strata.model.decision import Greedy
 from strata.model.kv import Codec
 from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
 from strata.model.state import GdnState, QsaState, State
@@ -39,6 +40,7 @@ class CpuOps:
 
     form = "cpu"
     same_forms = True
+    pass_rows = 512
 
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
@@ -67,6 +69,9 @@ class CpuOps:
         """See `Ops.commit`."""
         assert isinstance(done, CpuPass)
         conversation.commit(state, done, n, self._c.qsa.ratio, delta_rule_advance)
+
+    def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
+        """See `Ops.decide`; the predictions are where the host chooses."""
 
     def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""

@@ -19,27 +19,19 @@ class Tile:
         rows: of a tile, a power of two. Natively a block to a thread: 32 / step for each warp.
         tiles: below one another in a program.
         warps: of a program.
-        step: blocks of a row at a time, 16, or 4 for rows of few blocks, or 32 for matrices of few rows.
-        unroll: steps unrolled, of 16 or 32.
+        step: blocks of a row at a time, 16, or 4 or 8 for rows of few blocks, or 32 for matrices of few rows.
+        ahead: steps whose weights are loaded before the first of them is decoded.
     """
 
     rows: int = 2
     tiles: int = 1
     warps: int = 1
     step: int = 16
-    unroll: int = 1
+    ahead: int = 5
 
-    def constants(self, blocks: int) -> dict[str, int | bool]:
+    def constants(self, blocks: int) -> dict[str, int]:
         """The constants of a kernel for rows of so many blocks."""
-        steps = blocks // 4 if self.step == 4 else 0
-        return {
-            "RR": self.tiles,
-            "H": self.rows,
-            "L": self.step,
-            "STEPS": steps,
-            "EVEN": blocks % self.step == 0,
-            "U": self.unroll,
-        }
+        return {"RR": self.tiles, "H": self.rows, "L": self.step, "B": blocks, "D": self.ahead}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,6 @@ class Variant:
             and self.rows[0] <= rows <= self.rows[1]
             and self.widths[0] <= width <= self.widths[1]
             and self.outputs[0] <= outputs <= self.outputs[1]
-            and (self.tile.step != 4 or (width % 128 == 0 and width <= 1024))
         )
 
 

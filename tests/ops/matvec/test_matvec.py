@@ -61,10 +61,10 @@ def test_steps_of_four_blocks(name):
 
 
 def test_tiles_do_not_show():
-    """Any rows, tiles and unrolling; a number of rows that is no multiple of any."""
+    """Any rows, tiles and loads ahead; a number of rows that is no multiple of any."""
     rng = np.random.default_rng(5)
     raw, x = matrix("Q5_1", (37, 640), rng), activations(640, rng)[3:5]
-    for tile in (Tile(rows=16, tiles=2), Tile(rows=64, unroll=2), Tile(rows=8, tiles=4, step=4), WIDE):
+    for tile in (Tile(rows=16, tiles=2), Tile(rows=64, ahead=1), Tile(rows=8, tiles=4, step=4), WIDE):
         _check("Q5_1", raw, x, tile)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from strata.errors import FormatError
+from strata.ops.dependent import launch
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.slots import Slots
@@ -83,13 +84,16 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     plan_kernel[(1,)](
         ids, slots.slot_of, out.experts, out.slots, out.counts, out.pairs, out.totals,
         rows * topk, rows, slots.experts, slots.shared, M=size, num_warps=1 if size <= 32 else size // 16, num_stages=1,
+        **launch(ids.device),
     )  # fmt: skip
     return out
 
 
-def _most(grouped: Plan) -> int:
-    """The largest body a window of so many rows can need."""
-    return min(4, 1 << (grouped.rows - 1).bit_length())
+def _bodies(grouped: Plan, slots: Slots) -> dict[str, int]:
+    """The bodies a window of so many rows needs; one if all rows visit the one expert there is."""
+    together = slots.experts == 1 and grouped.topk == 1
+    most = 1 << (grouped.rows - 1).bit_length()
+    return {"LEAST": min(4, most) if together else 1, "MOST": min(4 if together else 2, most)}
 
 
 def _scale(slots: Slots, which: int) -> Tensor:
@@ -109,10 +113,9 @@ def gate_up(slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = No
         slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device),
         x.q.view(torch.int32), x.s, x.z, _scale(slots, 0), _scale(slots, 1), out,
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.inner, blocks, grouped.rows * grouped.topk, grouped.topk,
-        MOST=_most(grouped), GATE=kind.gate, UP=kind.up, RR=tile.tiles, H=tile.rows, EVEN=blocks % 16 == 0,
-        U=tile.unroll,
-        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
+        kind.inner, grouped.rows * grouped.topk, **_bodies(grouped, slots), ROWS=min(2, grouped.rows),
+        TOPK=grouped.topk, GATE=kind.gate, UP=kind.up, **tile.constants(blocks), SCALED=slots.scales is not None,
+        num_warps=tile.warps, **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 
@@ -129,8 +132,8 @@ def down(slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None,
     down_kernel[grid](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), h.q.view(torch.int32), h.s, h.z,
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.hidden, blocks, MOST=_most(grouped), KIND=kind.down, **tile.constants(blocks),
-        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS,
+        kind.hidden, **_bodies(grouped, slots), KIND=kind.down, **tile.constants(blocks),
+        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 
@@ -157,7 +160,7 @@ def combine(
     out = torch.empty((rows, width), dtype=torch.float32, device=y.device) if out is None else out
     combine_kernel[(-(-width // _COMBINED), rows)](
         y, weights, y if shared is None else shared, weights if shared_weights is None else shared_weights, out,
-        width, topk, SHARED=shared is not None, BLOCK=_COMBINED, num_warps=2, **OPTIONS,
+        width, topk, SHARED=shared is not None, BLOCK=_COMBINED, num_warps=2, **OPTIONS, **launch(y.device),
     )  # fmt: skip
     return out
 

@@ -7,13 +7,14 @@ process of its own.
 
 from collections.abc import Iterator
 
+from strata.ops.dependent import FIRST
 from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kernel
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
 from strata.ops.kernels.entry import Kernel
 from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
-from strata.ops.matvec.floats import shape
+from strata.ops.matvec.floats import constants
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
 from strata.ops.matvec.variants import VARIANTS as MATVEC_VARIANTS
 from strata.ops.planes import LAYOUTS
@@ -24,14 +25,14 @@ _HIDDEN, _INNER, _LONG = 2560, 640, 6144  # widths of the real model: gate and u
 _ROWS = (1, 2, 4, 8)
 
 
-def _product(block_type: str, rows: int, width: int, tile: Tile, shape_: str) -> Kernel:
+def _product(arch: int, block_type: str, rows: int, width: int, tile: Tile, shape_: str) -> Kernel:
     blocks = width // 32
     signature = {
         "w": "*u8", "table": "*i16", "q": "*i32", "s": "*fp32", "z": "*fp32", "scale": "*fp32", "out": "*fp32",
-        "N": "i32", "B": "i32",
+        "N": "i32",
     }  # fmt: skip
     constants = {
-        "KIND": block_type, "T": rows, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
+        "KIND": block_type, "T": rows, **tile.constants(blocks), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
     }  # fmt: skip
     return Kernel(
         f"matvec.{block_type}.T{rows}.{shape_}",
@@ -40,67 +41,69 @@ def _product(block_type: str, rows: int, width: int, tile: Tile, shape_: str) ->
         constants,
         ("w", "table", "q", "s", "z", "scale", "out"),
         tile.warps,
-        weights=tile.rows * tile.tiles * (width if tile.step == 4 else 32 * tile.step * tile.unroll),
+        weights=tile.rows * tile.tiles * width,
     )
 
 
 _LISTS = {"slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32", "experts": "*i32"}
 
 
-def _gate_up(block_type: str, most: int, tile: Tile) -> Kernel:
+def _gate_up(arch: int, block_type: str, most: int, tile: Tile) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "q": "*i32",
         "s": "*fp32", "z": "*fp32", "gate_scale": "*fp32", "up_scale": "*fp32", "h": "*fp32", **_LISTS, "N": "i32",
-        "B": "i32", "PAIRS": "i32", "topk": "i32",
+        "PAIRS": "i32",
     }  # fmt: skip
     constants = {
-        "MOST": most, "GATE": block_type, "UP": block_type, "RR": tile.tiles, "H": tile.rows, "EVEN": True,
-        "U": tile.unroll,
-        "SCALED": block_type == "NVFP4",
+        "LEAST": 1, "MOST": most, "ROWS": most, "TOPK": 10, "GATE": block_type, "UP": block_type,
+        **tile.constants(_HIDDEN // 32), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
     }  # fmt: skip
-    aligned = tuple(name for name in signature if name not in {"N", "B", "PAIRS", "topk"})
+    aligned = tuple(name for name in signature if name not in {"N", "PAIRS"})
     return Kernel(f"experts.gate_up.{block_type}.T{most}", gate_up_kernel, signature, constants, aligned, tile.warps)
 
 
-def _down(block_type: str, most: int, tile: Tile, width: int) -> Kernel:
+def _down(arch: int, block_type: str, most: int, tile: Tile, width: int) -> Kernel:
     blocks = width // 32
     signature = {
         "slots_base": "*u8", "stride": "i32", "down_at": "i32", "grid": "*i16", "q": "*i32", "s": "*fp32",
-        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "B": "i32",
+        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32",
     }  # fmt: skip
     constants = {
-        "MOST": most, "KIND": block_type, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
+        "LEAST": 1, "MOST": most, "KIND": block_type, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
+        "PDL": arch >= FIRST,
     }  # fmt: skip
-    aligned = tuple(name for name in signature if name not in {"N", "B"})
+    aligned = tuple(name for name in signature if name != "N")
     return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
 
 
-def _others() -> Iterator[Kernel]:
+def _others(arch: int) -> Iterator[Kernel]:
     yield Kernel(
-        "quantise", quantise_kernel, {"x": "*fp32", "q": "*i8", "s": "*fp32", "z": "*fp32", "B": "i32"}, {"BLOCKS": 16},
-        ("x", "q", "s", "z", "B"), warps=4,
+        "quantise", quantise_kernel, {"x": "*fp32", "q": "*i8", "s": "*fp32", "z": "*fp32", "B": "i32"},
+        {"BLOCKS": 16, "PDL": arch >= FIRST}, ("x", "q", "s", "z", "B"), warps=4,
     )  # fmt: skip
     lists = {"experts": "*i32", "slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32"}
     signature = {"ids": "*i32", "slot_of": "*i32", **lists, **dict.fromkeys(("PAIRS", "T", "E", "shared"), "i32")}
     for size, warps in ((16, 1), (64, 4), (128, 8)):
         yield Kernel(
-            f"experts.plan.{size}", plan_kernel, signature, {"M": size}, ("ids", "slot_of", *lists), warps,
-            normative=False,
+            f"experts.plan.{size}", plan_kernel, signature, {"M": size, "PDL": arch >= FIRST},
+            ("ids", "slot_of", *lists), warps, normative=False,
         )  # fmt: skip
     pointers = dict.fromkeys(("y", "weights", "shared", "shared_weights", "out"), "*fp32")
     yield Kernel(
-        "experts.combine", combine_kernel, pointers | {"N": "i32", "topk": "i32"}, {"SHARED": True, "BLOCK": 256},
+        "experts.combine", combine_kernel, pointers | {"N": "i32", "topk": "i32"},
+        {"SHARED": True, "BLOCK": 256, "PDL": arch >= FIRST},
         (*pointers, "N"), warps=2,
     )  # fmt: skip
     for kind in ("fp32", "bf16", "fp16"):
         for width in (_HIDDEN, 10240, 320):
-            wide, tall, warps = shape(width)
+            chosen = constants(width)
+            warps = chosen.pop("num_warps")
             for rows in _ROWS:
                 yield Kernel(
                     f"floats.{kind}.T{rows}.K{width}", float_kernel,
-                    {"w": f"*{kind}", "x": "*fp32", "out": "*fp32", "N": "i32", "K": "i32"},
-                    {"T": rows, "RR": 1, "H": tall, "C": wide, "LOG": wide.bit_length() - 1, "EVEN": width % wide == 0},
-                    ("w", "x", "out", "K"), warps, normative=False, weights=wide * tall,
+                    {"w": f"*{kind}", "x": "*fp32", "out": "*fp32", "N": "i32"},
+                    {"T": rows, **chosen, "PDL": arch >= FIRST},
+                    ("w", "x", "out"), warps, normative=False, weights=chosen["H"] * width,
                 )  # fmt: skip
 
 
@@ -111,18 +114,18 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
         for rows in _ROWS:
             for width, outputs in ((_HIDDEN, 8192), (_HIDDEN, 248320), (_LONG, _HIDDEN)):
                 tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, width, outputs).tile
-                found.append(_product(name, rows, width, tile, f"{outputs}x{width}"))
-        for rows in (1, 2, 4):
+                found.append(_product(arch, name, rows, width, tile, f"{outputs}x{width}"))
+        for rows in (1, 2):
             tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, name, rows, _HIDDEN, _INNER).tile
-            found.append(_gate_up(name, rows, tile))
+            found.append(_gate_up(arch, name, rows, tile))
         if not any(plane.weights == 256 for plane in LAYOUTS[name].planes):
             for rows in _ROWS:
                 tile = resolve(MATVEC_VARIANTS, "matvec", arch, name, rows, _INNER, _HIDDEN).tile
-                found.append(_product(name, rows, _INNER, tile, f"{_HIDDEN}x{_INNER}"))
-            for rows in (1, 2, 4):
+                found.append(_product(arch, name, rows, _INNER, tile, f"{_HIDDEN}x{_INNER}"))
+            for rows in (1, 2):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
-                found.append(_down(name, rows, tile, _INNER))
-    return (*found, *_others(), *window(arch))
+                found.append(_down(arch, name, rows, tile, _INNER))
+    return (*found, *_others(arch), *window(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
@@ -134,7 +137,7 @@ _CORE_SHAPES = ("8192x2560", "2560x640")
 def core(arch: int) -> tuple[Kernel, ...]:
     """A tenth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
     wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
-    wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T4", "experts.down.IQ4_NL.T1"}
-    wanted |= {"experts.down.IQ4_NL.T4", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
+    wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
+    wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {kernel.name for kernel in window(arch)}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

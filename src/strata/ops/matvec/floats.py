@@ -1,27 +1,41 @@
 """Float matrices (F32, BF16, F16) times 1 to 8 rows of float32 activations, on the GPU.
 
 **Order.** ``C`` float32 lanes over K, each adding ``w * x`` by one fused multiply-add in rising k, then a tree over
-neighbours: lanes 0 and 1, 2 and 3, and so on, so that a thread adds its own eight before any leave it. C depends on K
-alone, so a row's bytes depend neither on T nor on the other rows; it is another order than the CPU's float64 lanes
-(docs/numerics.md lets float matrices differ between sides). The tree is written as sums over axes of two, so layouts
-cannot show. In the interpreter, which has no fused multiply-add, the last bits differ from a GPU's.
+neighbours: lanes 0 and 1, 2 and 3, and so on. A thread holds four neighbours, one load of 16 bytes of activations, and
+adds them before any leave it. C depends on K alone, so a row's bytes depend neither on T nor on the other rows; it is
+another order than the CPU's float64 lanes (docs/numerics.md lets float matrices differ between sides). The tree is
+written as sums over axes of two, so layouts cannot show. In the interpreter, which has no fused multiply-add, the last
+bits differ from a GPU's.
 
 **The two numbers.** 2 or 4 bytes a weight over bandwidth; about 1 + T instructions a weight, for BF16 a third of the
-15.8 an H200 has at full bandwidth with T = 4.
+15.8 an H200 has at full bandwidth with T = 4. The matrices there are, of the router and the gates, are so small that
+only latencies count: all weights of a row are under way before the first activation is needed.
 """
 
 import torch
 from torch import Tensor
 
 from strata.errors import FormatError
+from strata.ops.dependent import launch
 from strata.ops.matvec.float_kernel import float_kernel
+
+AHEAD = 80
+"""Registers of a thread that hold weights before they are needed."""
 
 
 def shape(width: int) -> tuple[int, int, int]:
     """C lanes, H rows of a tile, and warps for rows of ``width``: short rows share a warp, long ones get four."""
     if width < 1024:
-        return 64, 4, 1
-    return (256, 1, 1) if width < 4096 else (1024, 1, 4)
+        return 64, 2, 1
+    return (128, 1, 1) if width < 4096 else (512, 1, 4)
+
+
+def constants(width: int, tiles: int = 1) -> dict[str, int]:
+    """The constants of a kernel for rows of so many numbers, and how many warps it has."""
+    wide, tall, warps = shape(width)
+    ahead = max(1, AHEAD * 32 * warps // (wide * tall * tiles))
+    lanes = {"K": width, "RR": tiles, "H": tall, "C": wide, "D": ahead, "LEVELS": wide.bit_length() - 1}
+    return lanes | {"num_warps": warps}
 
 
 def product(w: Tensor, x: Tensor, out: Tensor | None = None, tiles: int = 1) -> Tensor:
@@ -42,9 +56,8 @@ def product(w: Tensor, x: Tensor, out: Tensor | None = None, tiles: int = 1) -> 
     if w.dtype not in {torch.float32, torch.bfloat16, torch.float16} or not w.is_contiguous():
         raise FormatError(f"a float matrix is contiguous float32, bfloat16 or float16, not {w.dtype}")
     out = torch.empty((len(x), n), dtype=torch.float32, device=w.device) if out is None else out
-    wide, tall, warps = shape(width)
-    float_kernel[(-(-n // (tall * tiles)),)](
-        w, x, out, n, width, T=len(x), RR=tiles, H=tall, C=wide, LOG=wide.bit_length() - 1, EVEN=width % wide == 0,
-        num_warps=warps, num_stages=1, enable_fp_fusion=False,
-    )  # fmt: skip
+    chosen = constants(width, tiles)
+    float_kernel[(-(-n // (chosen["H"] * tiles)),)](
+        w, x, out, n, T=len(x), **chosen, num_stages=1, enable_fp_fusion=False, **launch(w.device)
+    )
     return out

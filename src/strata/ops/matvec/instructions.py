@@ -83,3 +83,25 @@ def look_up_8(selectors, TABLE: tl.constexpr):
     else:
         word = _find(selectors, TABLE[1], TABLE[2])
     return word
+
+
+@triton.jit
+def near_entry(index, low_address, high_address, ENTRY: tl.constexpr, BYTE: tl.constexpr):
+    """The codeword of 16 bits that byte ``BYTE`` of ``index`` numbers; not in the interpreter.
+
+    The address of the grid comes in two halves: it starts at a multiple of its 512 bytes, so the lower half of an
+    entry's address is two instructions and the upper one is known. Not pure, so that it stays behind
+    `strata.ops.dependent.wait`, and loads of weights, which are before that, do not wait for it.
+    """
+    return tl.inline_asm_elementwise(
+        ENTRY[BYTE], "=r,r,r,r", [index, low_address, high_address], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def near_look_up(selectors, signs, constants, TABLE: tl.constexpr, GROUP: tl.constexpr):
+    """`look_up_signed` with a third of its constants in registers, and signs still to be shifted; on a GPU only."""
+    return tl.inline_asm_elementwise(
+        TABLE[GROUP], "=&r,r,r,r,r,r", [selectors, signs, constants[0], constants[1], constants[2]], dtype=tl.int32,
+        is_pure=True, pack=1,
+    )  # fmt: skip

@@ -3,19 +3,19 @@
 import triton
 import triton.language as tl
 
+from strata.ops.dependent import release, wait
 from strata.ops.matvec.order import row_sums
 
 
-@triton.jit(do_not_specialize=["N", "B"])
-def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
-                   H: tl.constexpr, L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
-                   U: tl.constexpr, SCALED: tl.constexpr):  # fmt: skip
-    """``out[t, n] = row n of w times row t of x``: a program takes RR * H rows of w and all T rows of x."""
-    first = tl.program_id(0) * (RR * H)
+@triton.jit
+def store_product(w, table, x, scale, out, first, N, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
+                  H: tl.constexpr, L: tl.constexpr, B: tl.constexpr, D: tl.constexpr, SCALED: tl.constexpr,
+                  PDL: tl.constexpr):  # fmt: skip
+    """``out[t, n] = row n of w times row t of x`` for RR * H rows of w from ``first`` on, and all T rows of x."""
     x_rows = ()
     for t in tl.static_range(T):
         x_rows = x_rows + (t,)
-    sums = row_sums(KIND, None, T, RR, H, L, STEPS, EVEN, U, (w,), (table,), (q, s, z), x_rows, first, N, B)
+    sums = row_sums(KIND, None, T, RR, H, L, D, PDL, (w,), (table,), x, x_rows, first, N, B)
     for t in tl.static_range(T):
         for r in tl.static_range(RR):
             y = sums[t * RR + r]
@@ -25,17 +25,29 @@ def product_kernel(w, table, q, s, z, scale, out, N, B, KIND: tl.constexpr, T: t
             tl.store(out + t * N + row, y, mask=row < N)
 
 
+@triton.jit(do_not_specialize=["N"])
+def product_kernel(w, table, q, s, z, scale, out, N, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
+                   H: tl.constexpr, L: tl.constexpr, B: tl.constexpr, D: tl.constexpr, SCALED: tl.constexpr,
+                   PDL: tl.constexpr):  # fmt: skip
+    """A whole matrix; a program takes RR * H rows of it."""
+    release(PDL)
+    first = tl.program_id(0) * (RR * H)
+    store_product(w, table, (q, s, z), scale, out, first, N, KIND, T, RR, H, L, B, D, SCALED, PDL)
+
+
 @triton.jit
-def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr):
+def quantise_kernel(x, q, s, z, B, BLOCKS: tl.constexpr, PDL: tl.constexpr):
     """One row's ``BLOCKS`` blocks of 32 to int8 codes, scales, and scales times the codes' sum.
 
     Codes go out as ``[rows, 2, B, 16]``: first halves of all blocks, then second halves, so that the threads of a
     product, which take a block each, load neighbouring 16 bytes.
     """
+    release(PDL)
     row = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
     inside = block < B
     at = (row * B + block)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    wait(PDL)
     values = tl.load(x + at, mask=inside[:, None], other=0.0)
     peak = tl.max(tl.abs(values), 1)
     tiny = peak < 7.888609052210118e-31  # 2^-100: above it 127 / peak is finite

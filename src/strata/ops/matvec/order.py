@@ -1,48 +1,68 @@
 """The order of a quantised product on a tile: steps of blocks, 16 lanes, the halving tree (docs/numerics.md).
 
 A tile is H rows of the matrix, L neighbouring blocks of each, one block to a thread. With L = 16 a step is one block
-of every lane. With L = 4 four accumulators take turns: lanes 0-3, 4-7, 8-11, 12-15; that suits rows of few blocks,
-such as the 20 of an expert's down matrix, where steps of 16 would leave three threads in eight idle. With L = 32 a
-step is two blocks of every lane, added one after the other: twice as many warps for a matrix of few rows.
+of every lane. With L = 4 or 8 several accumulators take turns, lanes 0-3, 4-7, 8-11, 12-15, or 0-7, 8-15; that suits
+rows of few blocks, such as the 20 of an expert's down matrix, where steps of 16 would leave three threads in eight
+idle. With L = 32 a step is two blocks of every lane, added one after the other: twice as many warps for a matrix of
+few rows.
 
 A program computes several tiles at once, of rows further down (`RR`) and of a second matrix (`SECOND`), for `T` rows of
 activations: weights are decoded once for all of these, activations loaded once for all tiles.
+
+Steps are unrolled, and the weights of ``D`` steps are loaded before the first is decoded: a step that waits for its
+own weights costs a latency of memory, five of them most of a small product. The first ``D`` steps' loads come before
+`wait`, which lets them run while the kernel before still does (`strata.ops.dependent`).
 """
 
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders import contribution, decode, form
-from strata.ops.matvec.decoders.memory import load, load_4
+from strata.ops.dependent import wait
+from strata.ops.matvec.decoders import contribution, fetch, form, lexicon, unpack
+from strata.ops.matvec.decoders.memory import load, load_4, place
+
+MOST = tl.constexpr(24)
+"""Steps that are unrolled; longer rows are taken in pieces of 16."""
 
 
 @triton.jit
-def _step(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, L: tl.constexpr,
-          EVEN: tl.constexpr, matrices, tables, x, x_rows, top, first, N, B):  # fmt: skip
+def _places(RR: tl.constexpr, H: tl.constexpr, L: tl.constexpr, top, first, N, B: tl.constexpr):
+    found = ()
+    for r in tl.static_range(RR):
+        found = found + (place(top + r * H, first, N, B, H, L),)
+    return found
+
+
+@triton.jit
+def _fetched(KIND: tl.constexpr, SECOND: tl.constexpr, RR: tl.constexpr, OFF: tl.constexpr, L: tl.constexpr,
+             EVEN: tl.constexpr, matrices, places, size):  # fmt: skip
+    """One step's weights as they lie in memory: a tuple over matrices, tiles."""
+    raws = ()
+    for m in tl.static_range(1 if SECOND is None else 2):
+        for r in tl.static_range(RR):
+            raws = raws + (fetch(SECOND if m else KIND, matrices[m], size, places[r], OFF, L, EVEN),)
+    return raws
+
+
+@triton.jit
+def _parts(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, OFF: tl.constexpr,
+           L: tl.constexpr, EVEN: tl.constexpr, FROM: tl.constexpr, raws, tables, x, x_rows, places, here,
+           B: tl.constexpr):  # fmt: skip
     """Contributions of one step: a tuple of ``[H L]`` over activations, matrices, tiles."""
     M: tl.constexpr = 1 if SECOND is None else 2
-    i = tl.arange(0, H * L)
-    block = first + i % L
-    if EVEN:
-        mask = None
-    else:
-        mask = block < B
     decoded = ()
     for m in tl.static_range(M):
         for r in tl.static_range(RR):
-            at = tl.minimum(top + r * H + i // L, N - 1) * B + block
-            decoded = decoded + (
-                decode(SECOND if m else KIND, matrices[m], tables[m], top + r * H, first, at, mask, N, B, L),
-            )
+            decoded = decoded + (unpack(SECOND if m else KIND, raws[FROM + m * RR + r], tables[m], places[r]),)
     q, s, z = x
     parts = ()
     for t in tl.static_range(T):
-        low = load_4(q + x_rows[t] * (B * 8), 0, first, block, mask, 1, B, L)
-        high = load_4(q + x_rows[t] * (B * 8) + B * 4, 0, first, block, mask, 1, B, L)
-        scale = load(s + x_rows[t] * B + block, mask)
+        low = load_4(q + x_rows[t] * (B * 8), here, OFF, L, EVEN)
+        high = load_4(q + (x_rows[t] * (B * 8) + B * 4), here, OFF, L, EVEN)
+        scale = load(s + x_rows[t] * B, here, OFF, L, EVEN)
         total = scale
         if form(KIND) == "minimum" or form(SECOND) == "minimum":
-            total = load(z + x_rows[t] * B + block, mask)
+            total = load(z + x_rows[t] * B, here, OFF, L, EVEN)
         for m in tl.static_range(M):
             for r in tl.static_range(RR):
                 one = decoded[m * RR + r]
@@ -51,86 +71,73 @@ def _step(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.cons
 
 
 @triton.jit
-def _added(sums, parts, COUNT: tl.constexpr):
-    result = ()
-    for i in tl.static_range(COUNT):
-        result = result + (sums[i] + parts[i],)
+def _plus(total, part, H: tl.constexpr, L: tl.constexpr):
+    if L == 32:
+        both = tl.permute(tl.reshape(part, (H, 2, 16)), (0, 2, 1))
+        earlier, later = tl.split(tl.reshape(both, (H * 16, 2)))
+        result = (total + earlier) + later
+    else:
+        result = total + part
     return result
 
 
 @triton.jit
-def _zeros(COUNT: tl.constexpr, SIZE: tl.constexpr):
+def _added(sums, parts, COUNT: tl.constexpr, TURN: tl.constexpr, TURNS: tl.constexpr, H: tl.constexpr,
+           L: tl.constexpr):  # fmt: skip
+    """Sums of all turns, one after the other, with a step's parts added to those whose turn it is."""
     result = ()
-    for _ in tl.static_range(COUNT):
-        result = result + (tl.zeros((SIZE,), tl.float32),)
+    for i in tl.static_range(COUNT * TURNS):
+        if i // COUNT == TURN:
+            result = result + (_plus(sums[i], parts[i - TURN * COUNT], H, L),)
+        else:
+            result = result + (sums[i],)
     return result
 
 
 @triton.jit
-def _trees(sums, COUNT: tl.constexpr, H: tl.constexpr):
-    """Sixteen lanes to one, for every tile: ``[16 H]`` to ``[H]``."""
+def _trees(sums, COUNT: tl.constexpr, TURNS: tl.constexpr, H: tl.constexpr):
+    """Sixteen lanes to one, for every tile: ``[H]``."""
     result = ()
     for i in tl.static_range(COUNT):
-        a = tl.sum(tl.reshape(sums[i], (H, 2, 8)), 1)
-        a = tl.sum(tl.reshape(a, (H, 2, 4)), 1)
+        if TURNS == 4:
+            a = (sums[i] + sums[2 * COUNT + i]) + (sums[COUNT + i] + sums[3 * COUNT + i])
+        elif TURNS == 2:
+            a = sums[i] + sums[COUNT + i]
+        else:
+            a = tl.sum(tl.reshape(sums[i], (H, 2, 8)), 1)
+        if TURNS < 4:
+            a = tl.sum(tl.reshape(a, (H, 2, 4)), 1)
         a = tl.sum(tl.reshape(a, (H, 2, 2)), 1)
         result = result + (tl.sum(a, 1),)
     return result
 
 
 @triton.jit
-def _sums_16(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
-    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
-    sums = _zeros(COUNT, H * 16)
-    for first in tl.range(0, B, 16, loop_unroll_factor=U):
-        parts = _step(KIND, SECOND, T, RR, H, 16, EVEN, matrices, tables, x, x_rows, top, first, N, B)
-        sums = _added(sums, parts, COUNT)
-    return _trees(sums, COUNT, H)
-
-
-@triton.jit
-def _sums_32(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-             EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
-    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
-    sums = _zeros(COUNT, H * 16)
-    for first in tl.range(0, B, 32, loop_unroll_factor=U):
-        parts = _step(KIND, SECOND, T, RR, H, 32, EVEN, matrices, tables, x, x_rows, top, first, N, B)
-        added = ()
-        for i in tl.static_range(COUNT):
-            both = tl.permute(tl.reshape(parts[i], (H, 2, 16)), (0, 2, 1))
-            earlier, later = tl.split(tl.reshape(both, (H * 16, 2)))
-            added = added + ((sums[i] + earlier) + later,)
-        sums = added
-    return _trees(sums, COUNT, H)
-
-
-@triton.jit
-def _sums_4(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-            STEPS: tl.constexpr, matrices, tables, x, x_rows, top, N, B):  # fmt: skip
-    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
-    a, b, c, d = _zeros(COUNT, H * 4), _zeros(COUNT, H * 4), _zeros(COUNT, H * 4), _zeros(COUNT, H * 4)
+def _piece(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
+           L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr, matrices,
+           tables, x, x_rows, top, first, N, B: tl.constexpr, sums):  # fmt: skip
+    """``STEPS`` steps from block ``first`` on; all blocks but those of the last step exist, and these if EVEN."""
+    M: tl.constexpr = RR * (1 if SECOND is None else 2)
+    TURNS: tl.constexpr = 16 // L if L < 16 else 1
+    places, here = _places(RR, H, L, top, first, N, B), place(0, first, 1, B, H, L)
+    raws = ()
+    for i in tl.static_range(min(D, STEPS)):
+        raws = raws + _fetched(KIND, SECOND, RR, i * L, L, EVEN or i < STEPS - 1, matrices, places, N * B)
+    wait(PDL)
     for i in tl.static_range(STEPS):
-        parts = _step(KIND, SECOND, T, RR, H, 4, True, matrices, tables, x, x_rows, top, 4 * i, N, B)
-        if i % 4 == 0:
-            a = _added(a, parts, COUNT)
-        elif i % 4 == 1:
-            b = _added(b, parts, COUNT)
-        elif i % 4 == 2:
-            c = _added(c, parts, COUNT)
-        else:
-            d = _added(d, parts, COUNT)
-    result = ()
-    for i in tl.static_range(COUNT):
-        lanes = (a[i] + c[i]) + (b[i] + d[i])
-        result = result + (tl.sum(tl.sum(tl.reshape(lanes, (H, 2, 2)), 1), 1),)
-    return result
+        if i + D < STEPS:
+            raws = raws + _fetched(KIND, SECOND, RR, (i + D) * L, L, EVEN or i + D < STEPS - 1, matrices, places, N * B)
+        parts = _parts(
+            KIND, SECOND, T, RR, i * L, L, EVEN or i < STEPS - 1, i * M, raws, tables, x, x_rows, places, here, B
+        )
+        sums = _added(sums, parts, T * M, i % TURNS, TURNS, H, L)
+    return sums
 
 
 @triton.jit
 def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-             L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, U: tl.constexpr, matrices, tables, x, x_rows,
-             top, N, B):  # fmt: skip
+             L: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr, matrices, tables, x, x_rows, top, N,
+             B: tl.constexpr):  # fmt: skip
     """Finished sums of rows ``top`` to ``top + RR H``, for every matrix and every row of activations.
 
     Args:
@@ -139,23 +146,44 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
         T: rows of activations.
         RR: tiles below one another.
         H: rows of a tile.
-        L: blocks of a step, 4, 16 or 32.
-        STEPS: with steps of 4, how many, exactly B / 4.
-        EVEN: B is a multiple of L.
-        U: steps of 16 or 32 unrolled.
+        L: blocks of a step, 4, 8, 16 or 32.
+        D: steps whose weights are loaded ahead, at least 1.
+        PDL: activations are there only after `strata.ops.dependent.wait`, which this calls.
         matrices: byte pointers to planes of ``[N, 32 B]``.
         tables: their grids, or any pointer.
         x: pointers to q as words ``[rows, 2, B, 4]``, s and z ``[rows, B]``.
         x_rows: which T rows of x.
         top: first row of the matrices; rows behind the last one repeat it, their sums are not to be stored.
+        N: rows of the matrices.
+        B: blocks of a row.
 
     Returns:
         A tuple of ``[H]`` over activations, matrices, tiles, in that order.
     """
-    if L == 16:
-        result = _sums_16(KIND, SECOND, T, RR, H, EVEN, U, matrices, tables, x, x_rows, top, N, B)
-    elif L == 32:
-        result = _sums_32(KIND, SECOND, T, RR, H, EVEN, U, matrices, tables, x, x_rows, top, N, B)
+    COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
+    TURNS: tl.constexpr = 16 // L if L < 16 else 1
+    STEPS: tl.constexpr = (B + L - 1) // L
+    LANES: tl.constexpr = min(16, L)
+    lexica = (lexicon(KIND, tables[0], H * L),)
+    if SECOND is not None:
+        lexica = lexica + (lexica[0] if SECOND == KIND else lexicon(SECOND, tables[1], H * L),)
+    sums = ()
+    for _ in tl.static_range(COUNT * TURNS):
+        sums = sums + (tl.zeros((H * LANES,), tl.float32),)
+    if STEPS <= MOST:
+        sums = _piece(
+            KIND, SECOND, T, RR, H, L, STEPS, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top, 0, N, B, sums
+        )
     else:
-        result = _sums_4(KIND, SECOND, T, RR, H, STEPS, matrices, tables, x, x_rows, top, N, B)
-    return result
+        WHOLE: tl.constexpr = STEPS // 16 * 16
+        for first in range(0, WHOLE * L, 16 * L):
+            sums = _piece(
+                KIND, SECOND, T, RR, H, L, 16, WHOLE * L <= B, D, PDL, matrices, lexica, x, x_rows, top, first, N, B,
+                sums,
+            )  # fmt: skip
+        if STEPS > WHOLE:
+            sums = _piece(
+                KIND, SECOND, T, RR, H, L, STEPS - WHOLE, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top,
+                WHOLE * L, N, B, sums,
+            )  # fmt: skip
+    return _trees(sums, COUNT, TURNS, H)

@@ -28,6 +28,26 @@ _LOOK_UP_SIGNED = (
     "{{ .reg .b32 m, a, b; mov.b32 m, $1; " + _SELECT.replace("{out}", "$0").replace("{signs}", "$2") + " }}"
 )
 _LOOK_UP_8 = "prmt.b32 $0, {0}, {1}, $1;"
+_LOOK_UP_NEAR = (
+    "{{{{ .reg .b32 t, a, b; {shift}; lop3.b32 t, t, 0x4444, $3, 0xEA; "
+    "prmt.b32 a, $4, {{1}}, $1; prmt.b32 b, $5, {{3}}, $1; prmt.b32 $0, a, b, t; }}}}"
+)
+_ENTRY = (
+    "{ .reg .b32 o; .reg .b64 p; .reg .b16 h; SHIFT; lop3.b32 o, o, 0x1fe, $2, 0xEA; mov.b64 p, {o, $3}; "
+    "ld.global.u16 h, [p]; cvt.u32.u16 $0, h; }"
+)
+
+
+def _shifted(target: str, source: str, by: int) -> str:
+    """An instruction: to the right, or to the left by less than nothing."""
+    return f"shr.u32 {target}, {source}, {by}" if by >= 0 else f"shl.b32 {target}, {source}, {-by}"
+
+
+ENTRY = tl.constexpr(tuple(_ENTRY.replace("SHIFT", _shifted("o", "$1", 8 * byte - 1)) for byte in range(4)))
+"""By byte of an index: the codeword of that number, of a grid that starts at a multiple of its 512 bytes."""
+
+SIGNS = (-2, -1, 0, 1, 14, 15, 16, 17)
+"""How far each group of four weights' signs are to the right of bits 2, 6, 10, 14 in a word of 32."""
 
 
 def _table(assembly: str, values: list[int]) -> tl.constexpr:
@@ -43,7 +63,18 @@ def _both_signs(levels: list[int]) -> tl.constexpr:
 
 IQ4 = _table(_LOOK_UP_16, IQ4_LEVELS.astype(int).tolist())
 E2M1 = _table(_LOOK_UP_16, E2M1_LEVELS.astype(int).tolist())
-IQ3_XXS = _both_signs([4, 12, 20, 28, 36, 44, 52, 62])
+_IQ3_XXS = [4, 12, 20, 28, 36, 44, 52, 62]
+IQ3_XXS = _both_signs(_IQ3_XXS)
+IQ3_XXS_NEAR = tl.constexpr(
+    tuple(
+        _table(_LOOK_UP_NEAR.format(shift=_shifted("t", "$2", by)), [*_IQ3_XXS, *(-level for level in _IQ3_XXS)]).value[
+            0
+        ]
+        for by in SIGNS
+    )
+)
+"""By group of four: a look-up whose other constants are in registers; see `codewords`."""
+
 IQ3_S = _both_signs([1, 3, 5, 7, 9, 11, 13, 15])
 IQ2 = _both_signs([8, 25, 43, 0, 0, 0, 0, 0])
 IQ1 = _table(_LOOK_UP_8, [-7, 1, 9, 0, -9, -1, 7, 0])
@@ -59,6 +90,9 @@ def codewords(name: str, device: torch.device) -> Tensor:
     A codeword of four weights has its levels' places in four nibbles. One of eight has two bits for each: those of
     weights 0-3 at the bottom of the nibbles, of weights 4-7 above them. So a grid takes two bytes an entry, half of
     its weights as bytes or less, which matters: random look-ups are served a 128-byte line of the L1 cache at a time.
+
+    Behind IQ3_XXS's grid follow three words, each twice: the selectors of no sign, and the first four levels and their
+    negations. What threads load from two places stays in registers; a constant is copied anew for every use.
     """
     if name not in _GRIDS:
         return torch.zeros(1, dtype=torch.int16, device=device)
@@ -66,4 +100,8 @@ def codewords(name: str, device: torch.device) -> Tensor:
     digits = np.searchsorted(np.unique(words), words).astype(np.uint16)
     shifts = np.array([0, 4, 8, 12, 2, 6, 10, 14], dtype=np.uint16)[: digits.shape[1]]
     entries = np.bitwise_or.reduce(digits << shifts, axis=1).astype(np.uint16)
+    if name == "IQ3_XXS":
+        levels = np.array(_IQ3_XXS[:4], dtype=np.int8)
+        behind = np.concatenate([np.array([0x10, 0x32, 0, 0], dtype=np.int8), levels, -levels]).view(np.uint32)
+        entries = np.concatenate([entries, np.repeat(behind, 2).view(np.uint16)])
     return torch.from_numpy(entries.view(np.int16)).to(device)

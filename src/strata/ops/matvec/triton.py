@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from strata.errors import FormatError
+from strata.ops.dependent import launch
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
 from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.variants import VARIANTS
@@ -105,7 +106,7 @@ def quantise(x: Tensor, out: Activations | None = None) -> Activations:
     out = empty_activations(len(x), x.shape[1], x.device) if out is None else out
     blocks, together = x.shape[1] // 32, 16
     quantise_kernel[(-(-blocks // together), len(x))](
-        x, out.q, out.s, out.z, blocks, BLOCKS=together, num_warps=4, **OPTIONS
+        x, out.q, out.s, out.z, blocks, BLOCKS=together, num_warps=4, **OPTIONS, **launch(x.device)
     )
     return out
 
@@ -154,12 +155,12 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
         x.s if w.scale is None else w.scale,
         out,
         w.rows,
-        blocks,
         KIND=w.type,
         T=rows,
         **tile.constants(blocks),
         SCALED=w.scale is not None,
         num_warps=tile.warps,
         **OPTIONS,
+        **launch(w.data.device),
     )
     return out

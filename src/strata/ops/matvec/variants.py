@@ -33,10 +33,10 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     _variant("short", Tile(rows=8, step=4), "20 blocks in 5 steps of 4: no idle threads", widths=(128, 1024)),
     _variant("wide", Tile(rows=1, step=32), "few, long rows", types=("Q8_0",), rows=(1, 1), widths=_LONG, outputs=_LOW),
-    _variant("wide-two", Tile(rows=1, step=32, unroll=2), "few, long rows", widths=_LONG, outputs=_LOW),
+    _variant("wide-two", Tile(rows=1, step=32), "few, long rows", widths=_LONG, outputs=_LOW),
     _variant("four", Tile(tiles=2), "many rows: fewer programs", outputs=_TALL),
     _variant("four-alone", Tile(tiles=2), "one row: activations loaded once for two tiles", rows=(1, 1)),
     _variant("two", Tile(), "several rows: more warps"),
-    _variant("two-unrolled", Tile(unroll=4), "four steps in flight", default=False),
+    _variant("two-plain", Tile(ahead=1), "each step waits for its weights", default=False),
     _variant("four-warps", Tile(rows=8, warps=4), "programs of four warps", default=False),
 )

@@ -8,12 +8,43 @@ exactly.
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders.grids import iq1_m, iq2_s, iq2_xs, iq3_s, iq3_xxs
-from strata.ops.matvec.decoders.levels import iq4_nl, iq4_xs, mxfp4, nvfp4
-from strata.ops.matvec.decoders.minimum import q4_1, q4_k, q5_1, q5_k
-from strata.ops.matvec.decoders.q2_0 import q2_0
-from strata.ops.matvec.decoders.q6_k import q6_k
-from strata.ops.matvec.decoders.q8_0 import q8_0
+from strata.ops.matvec.decoders.grids import (
+    fetch_iq1_m,
+    fetch_iq2_s,
+    fetch_iq2_xs,
+    fetch_iq3_s,
+    fetch_iq3_xxs,
+    iq1_m,
+    iq2_s,
+    iq2_xs,
+    iq3_s,
+    iq3_xxs,
+    lexicon_iq3_xxs,
+)  # fmt: skip
+from strata.ops.matvec.decoders.levels import (
+    fetch_iq4_nl,
+    fetch_iq4_xs,
+    fetch_mxfp4,
+    fetch_nvfp4,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
+    nvfp4,
+)  # fmt: skip
+from strata.ops.matvec.decoders.memory import place
+from strata.ops.matvec.decoders.minimum import (
+    fetch_q4_1,
+    fetch_q4_k,
+    fetch_q5_1,
+    fetch_q5_k,
+    q4_1,
+    q4_k,
+    q5_1,
+    q5_k,
+)  # fmt: skip
+from strata.ops.matvec.decoders.q2_0 import fetch_q2_0, q2_0
+from strata.ops.matvec.decoders.q6_k import fetch_q6_k, q6_k
+from strata.ops.matvec.decoders.q8_0 import fetch_q8_0, q8_0
 from strata.ops.matvec.instructions import dot_16
 
 
@@ -30,44 +61,104 @@ def form(kind):
 
 
 @triton.jit
-def decode(KIND: tl.constexpr, w, table, top, first, at, mask, N, B, L: tl.constexpr):
-    """A tile (`strata.ops.matvec.decoders.memory`) of a matrix ``[N, 32 B]`` at ``w``: words 0-3, words 4-7, scales."""
+def fetch(KIND: tl.constexpr, w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """What a tile's blocks are in memory, loaded and nothing more; see `decoders.memory` for the arguments.
+
+    ``size`` is the number of blocks of the matrix, ``w`` a byte pointer to its planes.
+    """
     if KIND == "Q8_0":
-        found = q8_0(w, top, first, at, mask, N, B, L)
+        raw = fetch_q8_0(w, size, here, OFF, L, EVEN)
     elif KIND == "Q2_0":
-        found = q2_0(w, top, first, at, mask, N, B, L, 1)
+        raw = fetch_q2_0(w, size, here, OFF, L, EVEN, 1)
     elif KIND == "Q2_0_128":
-        found = q2_0(w, top, first, at, mask, N, B, L, 2)
+        raw = fetch_q2_0(w, size, here, OFF, L, EVEN, 2)
     elif KIND == "IQ4_NL":
-        found = iq4_nl(w, top, first, at, mask, N, B, L)
+        raw = fetch_iq4_nl(w, size, here, OFF, L, EVEN)
     elif KIND == "IQ4_XS":
-        found = iq4_xs(w, top, first, at, mask, N, B, L)
+        raw = fetch_iq4_xs(w, size, here, OFF, L, EVEN)
     elif KIND == "MXFP4":
-        found = mxfp4(w, top, first, at, mask, N, B, L)
+        raw = fetch_mxfp4(w, size, here, OFF, L, EVEN)
     elif KIND == "NVFP4":
-        found = nvfp4(w, top, first, at, mask, N, B, L)
+        raw = fetch_nvfp4(w, size, here, OFF, L, EVEN)
     elif KIND == "Q4_1":
-        found = q4_1(w, top, first, at, mask, N, B, L)
+        raw = fetch_q4_1(w, size, here, OFF, L, EVEN)
     elif KIND == "Q5_1":
-        found = q5_1(w, top, first, at, mask, N, B, L)
+        raw = fetch_q5_1(w, size, here, OFF, L, EVEN)
     elif KIND == "Q4_K":
-        found = q4_k(w, top, first, at, mask, N, B, L)
+        raw = fetch_q4_k(w, size, here, OFF, L, EVEN)
     elif KIND == "Q5_K":
-        found = q5_k(w, top, first, at, mask, N, B, L)
+        raw = fetch_q5_k(w, size, here, OFF, L, EVEN)
     elif KIND == "Q6_K":
-        found = q6_k(w, top, first, at, mask, N, B, L)
+        raw = fetch_q6_k(w, size, here, OFF, L, EVEN)
     elif KIND == "IQ3_XXS":
-        found = iq3_xxs(w, table, top, first, at, mask, N, B, L)
+        raw = fetch_iq3_xxs(w, size, here, OFF, L, EVEN)
     elif KIND == "IQ3_S":
-        found = iq3_s(w, table, top, first, at, mask, N, B, L)
+        raw = fetch_iq3_s(w, size, here, OFF, L, EVEN)
     elif KIND == "IQ2_XS":
-        found = iq2_xs(w, table, top, first, at, mask, N, B, L)
+        raw = fetch_iq2_xs(w, size, here, OFF, L, EVEN)
     elif KIND == "IQ2_S":
-        found = iq2_s(w, table, top, first, at, mask, N, B, L)
+        raw = fetch_iq2_s(w, size, here, OFF, L, EVEN)
     else:
         tl.static_assert(KIND == "IQ1_M", "no such type")
-        found = iq1_m(w, table, top, first, at, mask, N, B, L)
+        raw = fetch_iq1_m(w, size, here, OFF, L, EVEN)
+    return raw
+
+
+@triton.jit
+def lexicon(KIND: tl.constexpr, table, SIZE: tl.constexpr):
+    """What `unpack` looks up in, made ready once for tiles of so many blocks."""
+    if KIND == "IQ3_XXS":
+        found = lexicon_iq3_xxs(table, SIZE)
+    else:
+        found = table
     return found
+
+
+@triton.jit
+def unpack(KIND: tl.constexpr, raw, table, here):
+    """What `fetch` loaded as weights, with the type's `lexicon` for a table: words 0-3, words 4-7, scales."""
+    if KIND == "Q8_0":
+        found = q8_0(raw)
+    elif KIND == "Q2_0":
+        found = q2_0(raw)
+    elif KIND == "Q2_0_128":
+        found = q2_0(raw)
+    elif KIND == "IQ4_NL":
+        found = iq4_nl(raw)
+    elif KIND == "IQ4_XS":
+        found = iq4_xs(raw)
+    elif KIND == "MXFP4":
+        found = mxfp4(raw)
+    elif KIND == "NVFP4":
+        found = nvfp4(raw)
+    elif KIND == "Q4_1":
+        found = q4_1(raw)
+    elif KIND == "Q5_1":
+        found = q5_1(raw)
+    elif KIND == "Q4_K":
+        found = q4_k(raw)
+    elif KIND == "Q5_K":
+        found = q5_k(raw)
+    elif KIND == "Q6_K":
+        found = q6_k(raw)
+    elif KIND == "IQ3_XXS":
+        found = iq3_xxs(raw, table, here)
+    elif KIND == "IQ3_S":
+        found = iq3_s(raw, table, here)
+    elif KIND == "IQ2_XS":
+        found = iq2_xs(raw, table, here)
+    elif KIND == "IQ2_S":
+        found = iq2_s(raw, table)
+    else:
+        found = iq1_m(raw, table)
+    return found
+
+
+@triton.jit
+def decode(KIND: tl.constexpr, w, table, top, first, N, B, H: tl.constexpr, L: tl.constexpr):
+    """A tile of a matrix ``[N, 32 B]`` at once, blocks that are not there as zeros: words 0-3, words 4-7, scales."""
+    here = place(top, first, N, B, H, L)
+    return unpack(KIND, fetch(KIND, w, N * B, here, 0, L, False), lexicon(KIND, table, H * L), here)
 
 
 @triton.jit

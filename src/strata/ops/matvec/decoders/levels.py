@@ -9,8 +9,8 @@ from strata.ops.matvec.tables import E2M1, IQ4
 
 
 @triton.jit
-def _weights(w, top, first, at, mask, N, B, L: tl.constexpr, TABLE: tl.constexpr):
-    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
+def _weights(nibbles, TABLE: tl.constexpr):
+    a, b, c, d = nibbles
     a_low, a_high = look_up_16(a, TABLE)
     b_low, b_high = look_up_16(b, TABLE)
     c_low, c_high = look_up_16(c, TABLE)
@@ -19,27 +19,47 @@ def _weights(w, top, first, at, mask, N, B, L: tl.constexpr, TABLE: tl.constexpr
 
 
 @triton.jit
-def iq4_nl(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_iq4_nl(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, d."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    return nibbles, load(as_halves(w + size * 16), here, OFF, L, EVEN)
+
+
+@triton.jit
+def iq4_nl(raw):
     """Words 0-3, words 4-7, (W); W = d."""
-    low, high = _weights(w, top, first, at, mask, N, B, L, IQ4)
-    return low, high, (load(as_halves(w + N * B * 16) + at, mask).to(tl.float32),)
+    low, high = _weights(raw[0], IQ4)
+    return low, high, (raw[1].to(tl.float32),)
 
 
 @triton.jit
-def iq4_xs(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_iq4_xs(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, scale, d."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    scales = w + size * 16
+    scale = load(scales.to(tl.pointer_type(tl.int8)), here, OFF, L, EVEN)
+    return nibbles, scale, load(as_halves(scales + padded(size)), here, OFF, L, EVEN, 3)
+
+
+@triton.jit
+def iq4_xs(raw):
     """Words 0-3, words 4-7, (W); W = d * scale."""
-    low, high = _weights(w, top, first, at, mask, N, B, L, IQ4)
-    scales = w + N * B * 16
-    scale = load(scales.to(tl.pointer_type(tl.int8)) + at, mask).to(tl.float32)
-    d = load(as_halves(scales + padded(N * B)) + (at >> 3), mask).to(tl.float32)
-    return low, high, (d * scale,)
+    low, high = _weights(raw[0], IQ4)
+    return low, high, (raw[2].to(tl.float32) * raw[1].to(tl.float32),)
 
 
 @triton.jit
-def mxfp4(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_mxfp4(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, exponent."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    return nibbles, load(w + size * 16, here, OFF, L, EVEN)
+
+
+@triton.jit
+def mxfp4(raw):
     """Words 0-3, words 4-7, (W); W = 2^(e - 128), the two smallest of which are subnormal."""
-    low, high = _weights(w, top, first, at, mask, N, B, L, E2M1)
-    e = load(w + N * B * 16 + at, mask).to(tl.int32)
+    low, high = _weights(raw[0], E2M1)
+    e = raw[1].to(tl.int32)
     bits = tl.where(e < 2, 0x200000 << (e & 1), (e - 1) << 23)
     return low, high, (bits.to(tl.float32, bitcast=True),)
 
@@ -52,8 +72,15 @@ def _e4m3(byte):
 
 
 @triton.jit
-def nvfp4(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_nvfp4(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, scales of both halves."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    return nibbles, load(as_shorts(w + size * 16), here, OFF, L, EVEN)
+
+
+@triton.jit
+def nvfp4(raw):
     """Words 0-3, words 4-7, (W of words 0-3, W of words 4-7)."""
-    low, high = _weights(w, top, first, at, mask, N, B, L, E2M1)
-    pair = load(as_shorts(w + N * B * 16) + at, mask).to(tl.int32)
+    low, high = _weights(raw[0], E2M1)
+    pair = raw[1].to(tl.int32)
     return low, high, (_e4m3(pair & 255), _e4m3((pair >> 8) & 255))

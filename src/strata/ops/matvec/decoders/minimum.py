@@ -11,8 +11,8 @@ from strata.ops.matvec.decoders.memory import as_shorts, as_words, high_half, lo
 
 
 @triton.jit
-def _four_bits(w, top, first, at, mask, N, B, L: tl.constexpr):
-    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
+def _four_bits(nibbles):
+    a, b, c, d = nibbles
     low, high = 0x0F0F0F0F, -0x0F0F0F10  # the latter is 0xF0F0F0F0
     return (a & low, b & low, c & low, d & low), (a & high, b & high, c & high, d & high)
 
@@ -23,48 +23,80 @@ def _word(nibbles, bits):
 
 
 @triton.jit
-def _five_bits(w, tops, top, first, at, mask, N, B, L: tl.constexpr):
-    a, b, c, d = load_4(as_words(w), top, first, at, mask, N, B, L)
-    h = load(as_words(tops) + at, mask)
+def _five_bits(nibbles, h):
+    a, b, c, d = nibbles
     low = _word(a, h << 4), _word(b, h << 3), _word(c, h << 2), _word(d, h << 1)
     return low, (_word(a >> 4, h), _word(b >> 4, h >> 1), _word(c >> 4, h >> 2), _word(d >> 4, h >> 3))
 
 
 @triton.jit
-def q4_1(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_q4_1(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, d and m."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    return nibbles, load(as_words(w + size * 16), here, OFF, L, EVEN)
+
+
+@triton.jit
+def q4_1(raw):
     """Words 0-3, 16 times words 4-7, (W, M); W = d, M = m."""
-    low, high = _four_bits(w, top, first, at, mask, N, B, L)
-    dm = load(as_words(w + N * B * 16) + at, mask)
-    return low, high, (low_half(dm), high_half(dm))
+    low, high = _four_bits(raw[0])
+    return low, high, (low_half(raw[1]), high_half(raw[1]))
 
 
 @triton.jit
-def q5_1(w, top, first, at, mask, N, B, L: tl.constexpr):
+def fetch_q5_1(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, fifth bits, d and m."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    tops = w + size * 16
+    h = load(as_words(tops), here, OFF, L, EVEN)
+    return nibbles, h, load(as_words(tops + padded(size * 4)), here, OFF, L, EVEN)
+
+
+@triton.jit
+def q5_1(raw):
     """Words 0-3, words 4-7, (W, M); W = d, M = m."""
-    tops = w + N * B * 16
-    low, high = _five_bits(w, tops, top, first, at, mask, N, B, L)
-    dm = load(as_words(tops + padded(N * B * 4)) + at, mask)
-    return low, high, (low_half(dm), high_half(dm))
+    low, high = _five_bits(raw[0], raw[1])
+    return low, high, (low_half(raw[2]), high_half(raw[2]))
 
 
 @triton.jit
-def _k(scales, at, mask, N, B):
+def _fetch_k(scales, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    pair = load(as_shorts(scales), here, OFF, L, EVEN)
+    return pair, load(as_words(scales + padded(size * 2)), here, OFF, L, EVEN, 3)
+
+
+@triton.jit
+def _k(scales):
     """W = d * scale, M = -(dmin * minimum)."""
-    pair = load(as_shorts(scales) + at, mask).to(tl.int32)
-    dm = load(as_words(scales + padded(N * B * 2)) + (at >> 3), mask)
+    pair, dm = scales[0].to(tl.int32), scales[1]
     return low_half(dm) * (pair & 255).to(tl.float32), -(high_half(dm) * (pair >> 8).to(tl.float32))
 
 
 @triton.jit
-def q4_k(w, top, first, at, mask, N, B, L: tl.constexpr):
-    """Words 0-3, 16 times words 4-7, (W, M)."""
-    low, high = _four_bits(w, top, first, at, mask, N, B, L)
-    return low, high, _k(w + N * B * 16, at, mask, N, B)
+def fetch_q4_k(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, scales."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    return nibbles, _fetch_k(w + size * 16, size, here, OFF, L, EVEN)
 
 
 @triton.jit
-def q5_k(w, top, first, at, mask, N, B, L: tl.constexpr):
+def q4_k(raw):
+    """Words 0-3, 16 times words 4-7, (W, M)."""
+    low, high = _four_bits(raw[0])
+    return low, high, _k(raw[1])
+
+
+@triton.jit
+def fetch_q5_k(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """Nibbles, fifth bits, scales."""
+    nibbles = load_4(as_words(w), here, OFF, L, EVEN)
+    tops = w + size * 16
+    h = load(as_words(tops), here, OFF, L, EVEN)
+    return nibbles, h, _fetch_k(tops + padded(size * 4), size, here, OFF, L, EVEN)
+
+
+@triton.jit
+def q5_k(raw):
     """Words 0-3, words 4-7, (W, M)."""
-    tops = w + N * B * 16
-    low, high = _five_bits(w, tops, top, first, at, mask, N, B, L)
-    return low, high, _k(tops + padded(N * B * 4), at, mask, N, B)
+    low, high = _five_bits(raw[0], raw[1])
+    return low, high, _k(raw[2])

@@ -17,8 +17,13 @@ def _half(word):
 
 
 @triton.jit
-def q2_0(w, top, first, at, mask, N, B, L: tl.constexpr, SHIFT: tl.constexpr):
-    """Words 0-3, words 4-7, (W); W = d, shared by ``2^SHIFT`` blocks."""
-    low, high = load_2(as_words(w), top, first, at, mask, N, B, L)
-    d = load(as_halves(w + padded(N * B * 8)) + (at >> SHIFT), mask).to(tl.float32)
-    return _half(low), _half(high), (d,)
+def fetch_q2_0(w, size, here, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr, SHIFT: tl.constexpr):
+    """Pairs of bits, and d, which ``2^SHIFT`` blocks share."""
+    words = load_2(as_words(w), here, OFF, L, EVEN)
+    return words, load(as_halves(w + padded(size * 8)), here, OFF, L, EVEN, SHIFT)
+
+
+@triton.jit
+def q2_0(raw):
+    """Words 0-3, words 4-7, (W); W = d."""
+    return _half(raw[0][0]), _half(raw[0][1]), (raw[1].to(tl.float32),)
