@@ -57,7 +57,9 @@ def rows(
 
 def as_text(found: list[Row]) -> str:
     """A table with one line a kernel."""
-    lines = [f"{'kernel':28} {'launches':>8} {'us':>9} {'share':>6} {'MB':>9} {'of bandwidth':>12} {'instr/weight':>12}"]
+    lines = [
+        f"{'kernel':28} {'launches':>8} {'us':>9} {'share':>6} {'MB':>9} {'of bandwidth':>12} {'instr/weight':>12}"
+    ]
     for row in found:
         megabytes = "-" if row.megabytes is None else f"{row.megabytes:.2f}"
         reached = "-" if row.bandwidth is None else f"{row.bandwidth:.0%}"

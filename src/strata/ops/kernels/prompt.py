@@ -95,9 +95,7 @@ def _experts(arch: int) -> list[Kernel]:
                 )
             )  # fmt: skip
         ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
-        found.append(
-            _kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096})
-        )
+        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
     combine = {"y": _H, "shares": _F, "shared": _H, "shared_shares": _F, "counts": _I, "out": _F, "N": "i32"}
     return [
@@ -127,9 +125,7 @@ def _gdn() -> list[Kernel]:
         _kernel(
             "tail", heads.tail, tail, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, aligned=("width",)
         ),
-        _kernel(
-            "pairs", delta.pairs, {**gates, "lengths": _I, "counts": _I, **chunk}, _HEADS
-        ),
+        _kernel("pairs", delta.pairs, {**gates, "lengths": _I, "counts": _I, **chunk}, _HEADS),
         _kernel("scan", delta.scan, scan, _HEADS | {"LAYERS": 36, "VALUES": 32}, 4, 2),
     ]
 

@@ -296,9 +296,7 @@ class Prompt:
         )  # fmt: skip
         return NgramGated(gated, normed)
 
-    def ngram_smooth(
-        self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple
-    ) -> PromptStreams:
+    def ngram_smooth(self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple) -> PromptStreams:
         """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
         c, ple, pool = self._c, self._c.ple, self._pool
         assert ple is not None
