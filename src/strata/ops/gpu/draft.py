@@ -6,14 +6,14 @@ the CPU's head attends to every cell. That changes how often drafts are taken, n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from strata.model import weights
-from strata.model.config import Mixer, ModelConfig
+from strata.model.config import ModelConfig
 from strata.model.forward import block, head
 from strata.model.ops import WINDOW_ROWS, Pass, Segment
 from strata.ops.gpu.pool import GpuState, Pool
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
 MOST_RECORDED = 1024
 """Rows of passes that may be recorded."""
-
-
-def head_config(c: ModelConfig) -> ModelConfig:
-    """The dimensions of the head's one layer as a model of its own."""
-    return replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -107,7 +102,7 @@ class DraftHead:
     """Runs the head's layer, and has the memory of its cells.
 
     Args:
-        ops: operations with the dimensions of `head_config`.
+        ops: operations with the dimensions of `strata.ops.gpu.pool.head_config`.
         pool: memory, with as many cells as the trunk's.
         config: dimensions of the whole model.
         device: where.
