@@ -14,7 +14,7 @@ from strata.text import Tokenizer
 from strata.worker import messages as m
 from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
-from strata.worker.errors import Kind, is_memory
+from strata.worker.errors import Kind, is_device, is_memory
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
@@ -243,6 +243,8 @@ class Resident:
             error = event.error
             if error is not None and is_memory(error):
                 return m.Failed(name, Kind.OUT_OF_MEMORY, f"memory ran out while this was answered: {error}")
+            if error is not None and is_device(error):
+                return m.Failed(name, Kind.ENGINE_DIED, f"the GPU failed while this was answered: {error}")
             return m.Failed(name, Kind.FAILED, str(error), type(error).__name__)
         started = now if times.started is None else times.started
         first = now if times.first is None else times.first
