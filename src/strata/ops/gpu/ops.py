@@ -66,7 +66,7 @@ class GpuRoute(NamedTuple):
     experts: Tensor
     weights: Tensor
     shared: Tensor
-    plan: Plan | None
+    plan: Plan | None = None
 
 
 class GpuOps:
