@@ -24,7 +24,8 @@ from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
-from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
+from strata.ops.hyper_connection.gates import gated_mean
+from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
@@ -344,8 +345,12 @@ class GpuOps:
             num_warps=block // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
+        up: Any = w.up
+        if isinstance(up, PlaneMatrix) and count <= MAX_ROWS and low.quantised and m.quantised:
+            gated_mean(up, low.quantised, xn.x, m.x, m.quantised)
+            return m, shares
         hc.mix[(-(-c.H // part), count)](
-            linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
+            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
             num_warps=part // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         return m, shares
