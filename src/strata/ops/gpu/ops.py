@@ -17,7 +17,7 @@ from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
-from strata.ops.gpu.rows import Rows, Streams, linear
+from strata.ops.gpu.rows import Rows, Streams, linear, together
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
@@ -209,7 +209,7 @@ class GpuOps:
 
     def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
         """The projections, raw: u, gates, z."""
-        u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
+        u, z, gates = together(m, (w.qkv, w.z, w.gates))
         return u, gates, z
 
     def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
@@ -240,7 +240,7 @@ class GpuOps:
 
     def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
-        return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
+        return together(m, (w.q, w.k, w.v, w.iq, w.ik))
 
     def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
         """See `Ops.qsa_attend`."""
@@ -313,6 +313,10 @@ class GpuOps:
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
+            if experts.joinable(w.slots, w.shared):
+                chosen, weights = route.experts[part].contiguous(), route.weights[part].contiguous()
+                experts.experts(w.slots, x, chosen, weights, route.shared[part], w.shared, out[part])
+                continue
             y, shared = self._beside(
                 partial(self._routed, w.slots, x, route.experts[part].contiguous()),
                 partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),

@@ -50,32 +50,36 @@ def _product(arch: int, block_type: str, rows: int, width: int, tile: Tile, shap
 _LISTS = {"slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32", "experts": "*i32"}
 
 
-def _gate_up(arch: int, block_type: str, most: int, tile: Tile) -> Kernel:
+def _gate_up(arch: int, block_type: str, most: int, tile: Tile, beside: str | None = None) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "q": "*i32",
         "s": "*fp32", "z": "*fp32", "gate_scale": "*fp32", "up_scale": "*fp32", "h": "*fp32", **_LISTS, "N": "i32",
-        "PAIRS": "i32",
+        "PAIRS": "i32", "beside": "*u8", "beside_up_at": "i32", "beside_gate_grid": "*i16", "beside_up_grid": "*i16",
     }  # fmt: skip
     constants = {
         "LEAST": 1, "MOST": most, "ROWS": most, "TOPK": 10, "GATE": block_type, "UP": block_type,
+        "BESIDE": beside, "BESIDE_UP": beside,
         **tile.constants(_HIDDEN // 32), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "PAIRS"})
-    return Kernel(f"experts.gate_up.{block_type}.T{most}", gate_up_kernel, signature, constants, aligned, tile.warps)
+    name = f"experts.gate_up.{block_type}{'' if beside is None else '.beside'}.T{most}"
+    return Kernel(name, gate_up_kernel, signature, constants, aligned, tile.warps)
 
 
-def _down(arch: int, block_type: str, most: int, tile: Tile, width: int) -> Kernel:
-    blocks = width // 32
+def _down(arch: int, block_type: str, most: int, tile: Tile, beside: str | None = None) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "down_at": "i32", "grid": "*i16", "q": "*i32", "s": "*fp32",
-        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32",
+        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "PAIRS": "i32", "beside": "*u8",
+        "beside_grid": "*i16",
     }  # fmt: skip
     constants = {
-        "LEAST": 1, "MOST": most, "KIND": block_type, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
+        "LEAST": 1, "MOST": most, "ROWS": most, "KIND": block_type, "BESIDE": beside,
+        **tile.constants(_INNER // 32), "SCALED": block_type == "NVFP4",
         "PDL": arch >= FIRST,
     }  # fmt: skip
-    aligned = tuple(name for name in signature if name != "N")
-    return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
+    aligned = tuple(name for name in signature if name not in {"N", "PAIRS"})
+    name = f"experts.down.{block_type}{'' if beside is None else '.beside'}.T{most}"
+    return Kernel(name, down_kernel, signature, constants, aligned, tile.warps)
 
 
 def _together(arch: int, name: str, kinds: tuple[str | None, ...], floats: str, count: int, rows: int) -> Kernel:
@@ -92,7 +96,9 @@ def _together(arch: int, name: str, kinds: tuple[str | None, ...], floats: str, 
         **together_constants(_HIDDEN, rows, tile), "PDL": arch >= FIRST,
     }  # fmt: skip
     aligned = tuple(key for key, kind in signature.items() if kind.startswith("*"))
-    return Kernel(f"together.{name}.T{rows}", together_kernel, signature, constants, aligned, tile.warps, normative=False)
+    return Kernel(
+        f"together.{name}.T{rows}", together_kernel, signature, constants, aligned, tile.warps, normative=False
+    )
 
 
 def _others(arch: int) -> Iterator[Kernel]:
@@ -146,7 +152,12 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
                 found.append(_product(arch, name, rows, _INNER, tile, f"{_HIDDEN}x{_INNER}"))
             for rows in (1, 2):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
-                found.append(_down(arch, name, rows, tile, _INNER))
+                found.append(_down(arch, name, rows, tile))
+    for rows in (1, 2):
+        tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, "IQ3_XXS", rows, _HIDDEN, _INNER).tile
+        found.append(_gate_up(arch, "IQ3_XXS", rows, tile, "Q5_K"))
+        tile = resolve(EXPERT_VARIANTS, "experts.down", arch, "IQ4_NL", rows, _INNER, _HIDDEN).tile
+        found.append(_down(arch, "IQ4_NL", rows, tile, "Q8_0"))
     return (*found, *_others(arch), *window(arch))
 
 

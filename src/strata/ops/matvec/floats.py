@@ -41,9 +41,10 @@ def constants(width: int, rows: int, tiles: int = 1, *, few: bool = False) -> di
     """
     wide, tall, warps = shape(width)
     ahead = AHEAD // (2 if few or rows > 4 else 1)
+    steps = max(1, ahead * 32 * warps // (wide * tall * tiles))
     return {
-        "T": rows, "K": width, "RR": tiles, "H": tall, "C": wide, "D": max(1, ahead * 32 * warps // (wide * tall * tiles)),
-        "F": max(1, (8 if few else 16) // rows), "LEVELS": wide.bit_length() - 1, "num_warps": warps,
+        "T": rows, "K": width, "RR": tiles, "H": tall, "C": wide, "D": steps, "F": max(1, (8 if few else 16) // rows),
+        "LEVELS": wide.bit_length() - 1, "num_warps": warps,
     }  # fmt: skip
 
 

@@ -40,7 +40,9 @@ def product_all(
         FormatError: operands do not fit together.
     """
     outs = tuple(
-        torch.empty((len(x), w.rows if isinstance(w, PlaneMatrix) else w.shape[0]), dtype=torch.float32, device=x.device)
+        torch.empty(
+            (len(x), w.rows if isinstance(w, PlaneMatrix) else w.shape[0]), dtype=torch.float32, device=x.device
+        )
         for w in matrices
     )
     plain = [(w, out) for w, out in zip(matrices, outs, strict=True) if isinstance(w, Tensor)]
