@@ -7,18 +7,37 @@ at a time.
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("tests/gpu", "tests/ops/gpu")
+
+# Plugins of that machine may warn, and warnings of its versions are no errors of ours.
+QUIET = ("-q", "-p", "no:benchmark", "-p", "no:randomly", "-W", "default", "-o", "addopts=")
+
+
+def run(arguments: Sequence[str], before: Sequence[str] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest natively, behind another command if one is given; its output is shown and returned."""
+    paths = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
+    settings = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": paths} | environment
+    command = [*before, sys.executable, "-m", "pytest", *QUIET, *arguments]
+    # One line after another to the screen, all of them to the caller.
+    with subprocess.Popen(
+        command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        lines = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return subprocess.CompletedProcess(command, process.returncode, "".join(lines))
 
 
 def main(arguments: list[str]) -> int:
-    """Run `tests/gpu` natively."""
-    environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
-    # Plugins of that machine may warn, and warnings of its versions are no errors of ours.
-    quiet = ["-p", "no:benchmark", "-p", "no:randomly", "-W", "default"]
-    command = [sys.executable, "-m", "pytest", "tests/gpu", "-m", "gpu", "-q", *quiet, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    """Run all of them, or what the arguments choose."""
+    chosen = any(Path(ROOT, one.split("::")[0]).exists() for one in arguments if not one.startswith("-"))
+    return run([*(() if chosen else FOLDERS), "-m", "gpu", *arguments]).returncode
 
 
 if __name__ == "__main__":

@@ -23,7 +23,45 @@ def softplus(x):
 
 
 @triton.jit
-def store_quantised(q, s, z, row, x, first, last, B, BLOCKS: tl.constexpr):
+def _peaks(x):
+    """Largest magnitude of each row, as an integer: floats that are not negative have the order of integers.
+
+    A warp's largest integer is one instruction from sm_80 on.
+    """
+    return tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
+
+
+@triton.jit
+def _scales(peaks):
+    """Of blocks with these peaks: what a code stands for, and its inverse."""
+    peak = peaks.to(tl.float32, bitcast=True)
+    tiny = peak < 7.888609052210118e-31  # 2^-100
+    safe = tl.where(tiny, 1.0, peak)
+    limit = tl.full(peak.shape, 127.0, tl.float32)
+    return tl.where(tiny, 0.0, tl.math.div_rn(safe, limit)), tl.where(tiny, 0.0, tl.math.div_rn(limit, safe))
+
+
+@triton.jit
+def _codes(x, inverse):
+    """Nearest integers of rows, ties to even."""
+    return ((x * inverse[:, None] + 12582912.0) - 12582912.0).to(tl.int32)
+
+
+@triton.jit
+def _store_codes(q, codes, row, block, last, B):
+    place = tl.arange(0, 32)[None, :]
+    at = ((row * 2 + place // 16) * B + block[:, None]) * 16 + place % 16
+    tl.store(q + at, codes.to(tl.int8), mask=(block < last)[:, None])
+
+
+@triton.jit
+def _each(x, BLOCKS: tl.constexpr):
+    """A block's number for each of its 32."""
+    return tl.reshape(tl.broadcast_to(x[:, None], (BLOCKS, 32)), (32 * BLOCKS,))
+
+
+@triton.jit
+def store_quantised(q, s, z, row, x, first, last, B, BLOCKS: tl.constexpr, SINGLE: tl.constexpr = False):
     """Quantise part of a row and store it as `strata.ops.matvec.triton.Activations` holds it.
 
     Args:
@@ -32,19 +70,50 @@ def store_quantised(q, s, z, row, x, first, last, B, BLOCKS: tl.constexpr):
         x: float32 [32 BLOCKS], of blocks ``first`` to ``last`` - 1; what is behind them is not stored.
         first, last: blocks of the row.
         B: blocks of a row.
+        SINGLE: the program has a thread for each number, so a block is a warp. Then scales are stored from where they
+            are, by one thread of a warp; else they pass through shared memory, and everyone waits for it.
     """
     x = tl.reshape(x, (BLOCKS, 32))
-    peak = tl.max(tl.abs(x), 1)
-    tiny = peak < 7.888609052210118e-31  # 2^-100
-    safe = tl.where(tiny, 1.0, peak)
-    limit = tl.full((BLOCKS,), 127.0, tl.float32)
-    scale = tl.where(tiny, 0.0, tl.math.div_rn(safe, limit))
-    inverse = tl.where(tiny, 0.0, tl.math.div_rn(limit, safe))
-    codes = ((x * inverse[:, None] + 12582912.0) - 12582912.0).to(tl.int32)
+    scale, inverse = _scales(_peaks(x))
+    codes = _codes(x, inverse)
     block = first + tl.arange(0, BLOCKS)
-    inside = block < last
-    place = tl.arange(0, 32)[None, :]
-    at = ((row * 2 + place // 16) * B + block[:, None]) * 16 + place % 16
-    tl.store(q + at, codes.to(tl.int8), mask=inside[:, None])
-    tl.store(s + row * B + block, scale, mask=inside)
-    tl.store(z + row * B + block, scale * tl.sum(codes, 1).to(tl.float32), mask=inside)
+    _store_codes(q, codes, row, block, last, B)
+    total = scale * tl.sum(codes, 1).to(tl.float32)
+    if SINGLE:
+        i = tl.arange(0, 32 * BLOCKS)
+        mine = first + i // 32
+        one = (i % 32 == 0) & (mine < last)
+        tl.store(s + row * B + mine, _each(scale, BLOCKS), mask=one)
+        tl.store(z + row * B + mine, _each(total, BLOCKS), mask=one)
+    else:
+        tl.store(s + row * B + block, scale, mask=block < last)
+        tl.store(z + row * B + block, total, mask=block < last)
+
+
+@triton.jit
+def store_chunks(q, s, z, row, chunks, first, last, B, BLOCKS: tl.constexpr, COUNT: tl.constexpr):
+    """`store_quantised` of several tensors that follow one another, by a program with a thread for each number of one.
+
+    A warp has COUNT blocks; its threads share their divisions, a block to a thread, instead of repeating each 32 times.
+
+    Args:
+        chunks: COUNT tensors, at most 32, float32 [32 BLOCKS].
+        first: block of the row with which the first begins.
+    """
+    lane = tl.arange(0, 32)[None, :]
+    peaks = tl.zeros([BLOCKS, 32], tl.int32)
+    for i in tl.static_range(COUNT):
+        peaks = tl.where(lane == i, _peaks(tl.reshape(chunks[i], (BLOCKS, 32)))[:, None], peaks)
+    scale, inverse = _scales(peaks)
+    bits = inverse.to(tl.int32, bitcast=True)
+    totals = tl.zeros([BLOCKS, 32], tl.int32)
+    for i in tl.static_range(COUNT):
+        own = tl.sum(tl.where(lane == i, bits, 0), 1).to(tl.float32, bitcast=True)
+        codes = _codes(tl.reshape(chunks[i], (BLOCKS, 32)), own)
+        _store_codes(q, codes, row, first + i * BLOCKS + tl.arange(0, BLOCKS), last, B)
+        totals = tl.where(lane == i, tl.sum(codes, 1)[:, None], totals)
+    i = tl.arange(0, 32 * BLOCKS)
+    block = first + i % 32 * BLOCKS + i // 32
+    mine = (i % 32 < COUNT) & (block < last)
+    tl.store(s + row * B + block, tl.reshape(scale, (32 * BLOCKS,)), mask=mine)
+    tl.store(z + row * B + block, tl.reshape(scale * totals.to(tl.float32), (32 * BLOCKS,)), mask=mine)

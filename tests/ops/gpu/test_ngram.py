@@ -6,12 +6,14 @@ import torch
 pytest.importorskip("triton")
 
 from strata.model.config import Ple
+from strata.ops import dependent
 from strata.ops.elementwise.reference import sigmoid, silu
 from strata.ops.gdn.project import convolve
 from strata.ops.ngram.hash import row_numbers
 from strata.ops.norm.reference import rms_grouped
-from support.launch import Kernels
+from support.launch import NATIVE, Kernels
 
+PDL = dependent.launch(torch.device("cuda" if NATIVE else "cpu"))
 H, S, TAPS, N, EPS = 48, 4, 4, 3, 1e-6
 WIDTH, LONG = S * H, (TAPS - 1) * N
 CASE_P03 = Ple(1, 3, 1, 8, TAPS, 99, (3, 5, 7), (0, 101), (101, 103))
@@ -44,7 +46,8 @@ def _numbers(kernels, c: Ple, ids: list[list[int]], history: list[list[int]]) ->
     out = torch.full((len(flat), c.rows_per_token), -1, dtype=torch.int64)
     kernels.numbers[(len(flat),)](
         _int(flat), _int(history), _int(range(len(ids))), _int([0, *torch.tensor(counts).cumsum(0).tolist()]),
-        _int(owner), _long(c.multipliers), _long(c.sizes), _long(c.offsets), out, N=c.n, HEADS=c.heads, EOS=c.eos,
+        _int(owner), _long(c.multipliers), _long(c.sizes), _long(c.offsets), out,
+        N=c.n, HEADS=c.heads, EOS=c.eos, **PDL,
     )  # fmt: skip
     return out
 
@@ -90,9 +93,9 @@ def test_gate_and_smooth(kernels, rows):
     slots, first = _int([2, 0, 1][: len(rows)]), _int([0, *torch.tensor(rows).cumsum(0).tolist()])
     owner = _int([i for i, n in enumerate(rows) for _ in range(n)])
     residual, gated, normed = before.clone(), *torch.full((2, count, WIDTH), torch.nan)
-    kernels.gate[(count, S)](key, value, residual, *norms, EPS, gated, normed, H=H, S=S, BLOCK=64)
+    kernels.gate[(count, S)](key, value, residual, *norms, EPS, gated, normed, H=H, S=S, BLOCK=64, **PDL)
     kernels.smooth[(count, 2)](
-        residual, gated, normed, tails, slots, first, owner, taps, WIDTH=WIDTH, TAPS=TAPS, N=N, BLOCK=128
+        residual, gated, normed, tails, slots, first, owner, taps, WIDTH=WIDTH, TAPS=TAPS, N=N, BLOCK=128, **PDL
     )
     k = rms_grouped(key, norms[0], S, EPS).unflatten(-1, (S, H))
     q = rms_grouped(before, norms[1], S, EPS).unflatten(-1, (S, H))

@@ -6,9 +6,63 @@ Every product of a layer's experts reads this list, so a captured graph serves w
 import triton
 import triton.language as tl
 
+from strata.ops.dependent import release, wait
+
+
+@triton.jit
+def write_plan(
+    ids, number, valid, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E, shared,
+    P: tl.constexpr, M: tl.constexpr, DISTINCT: tl.constexpr,
+):  # fmt: skip
+    """The plan of pairs in registers; `plan_kernel` says what it stores.
+
+    Args:
+        ids: experts, int32 [P].
+        number: of the pair, rising among those that are valid, int32 [P].
+        valid: there is such a pair.
+        DISTINCT: no expert appears twice.
+    """
+    p = tl.arange(0, P)
+    slot = tl.load(slot_of + ids, mask=valid, other=-1)
+    if DISTINCT:
+        place = tl.zeros([P], tl.int32)
+        count = place + 1
+    else:
+        ids = tl.where(valid, ids, -1)
+        same = ids[:, None] == ids[None, :]
+        before = p[:, None] < p[None, :]
+        met = tl.sum(tl.where(same, tl.where(before, 17, 1), 0), 0)
+        count, place = met & 15, met >> 4  # of the expert's pairs, and of those before this one
+        first = tl.min(tl.where(same, p[:, None], P), 0)
+    resident = slot >= 0
+    lead = valid & (place == 0)
+    one = tl.where(lead, tl.where(resident, 1, 65536), 0)  # both counts in one number
+    behind = tl.cumsum(one, 0) - one
+    total = tl.sum(one, 0)
+    entry = tl.where(resident, behind & 65535, M - 1 - (behind >> 16))
+    tl.store(experts + entry, ids, mask=lead)
+    tl.store(slots + entry, slot, mask=lead)
+    tl.store(counts + entry, count, mask=lead)
+    if not DISTINCT:
+        entry = tl.gather(entry, first, 0)
+    tl.store(pairs + entry * 8 + place, number, mask=valid)
+    found = total & 65535
+    if shared >= 0:
+        tl.store(experts + found, E)
+        tl.store(slots + found, shared)
+        tl.store(counts + found, T)
+        eight = tl.arange(0, 8)
+        tl.store(pairs + found * 8 + eight, PAIRS + eight, mask=eight < T)
+        tl.store(totals, found + 1)
+    else:
+        tl.store(totals, found)
+    tl.store(totals + 1, total >> 16)
+
 
 @triton.jit(do_not_specialize=["PAIRS", "T", "E", "shared"])
-def plan_kernel(ids, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E, shared, M: tl.constexpr):
+def plan_kernel(
+    ids, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E, shared, M: tl.constexpr, PDL: tl.constexpr
+):
     """Distinct experts in order of first appearance: resident ones from the front of the list, missing from its end.
 
     Pairs are ``(row, place in the router's order)``, numbered row by row. Entries of M between
@@ -28,37 +82,10 @@ def plan_kernel(ids, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E
         shared: slot of the shared expert, taken by pairs PAIRS to PAIRS + T - 1, or negative for none.
         M: a power of two, at least PAIRS + 1.
     """
-    i, j = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
-    id_i = tl.load(ids + i, mask=i < PAIRS, other=-1)
-    id_j = tl.load(ids + j, mask=j < PAIRS, other=-1)
-    same = ((id_i == id_j) & (i < PAIRS) & (j < PAIRS)).to(tl.int32)
-    place = tl.sum(same * (j < i).to(tl.int32), 1)  # of the pair among its expert's
-    count = tl.sum(same, 1)
-    first = tl.min(tl.where(same > 0, j, M), 1)  # the pair that named the expert first
-    leads = ((tl.sum(same * (i < j).to(tl.int32), 0) == 0)[None, :] & (j < PAIRS)).to(tl.int32)
-    has = (tl.load(slot_of + id_j, mask=j < PAIRS, other=-1) >= 0).to(tl.int32)
-    earlier = (j < first[:, None]).to(tl.int32)
-    resident = tl.sum(leads * has * earlier, 1)
-    missing = tl.sum(leads * (1 - has) * earlier, 1)
-    total = tl.sum(tl.sum(leads * has, 1), 0)
-
-    n = tl.arange(0, M)
-    valid = n < PAIRS
-    expert = tl.load(ids + n, mask=valid, other=0)
-    slot = tl.load(slot_of + expert, mask=valid, other=-1)
-    row = tl.where(slot >= 0, resident, M - 1 - missing)
-    lead = valid & (place == 0)
-    tl.store(experts + row, expert, mask=lead)
-    tl.store(slots + row, slot, mask=lead)
-    tl.store(counts + row, count, mask=lead)
-    tl.store(pairs + row * 8 + place, n, mask=valid)
-    if shared >= 0:
-        tl.store(experts + total, E)
-        tl.store(slots + total, shared)
-        tl.store(counts + total, T)
-        eight = tl.arange(0, 8)
-        tl.store(pairs + total * 8 + eight, PAIRS + eight, mask=eight < T)
-        tl.store(totals, total + 1)
-    else:
-        tl.store(totals, total)
-    tl.store(totals + 1, tl.sum(tl.sum(leads * (1 - has), 1), 0))
+    release(PDL)
+    wait(PDL)
+    i = tl.arange(0, M)
+    chosen = tl.load(ids + i, mask=i < PAIRS, other=0)
+    write_plan(
+        chosen, i, i < PAIRS, slot_of, experts, slots, counts, pairs, totals, PAIRS, T, E, shared, M, M, DISTINCT=False
+    )

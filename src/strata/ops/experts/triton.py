@@ -84,6 +84,7 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     plan_kernel[(1,)](
         ids, slots.slot_of, out.experts, out.slots, out.counts, out.pairs, out.totals,
         rows * topk, rows, slots.experts, slots.shared, M=size, num_warps=1 if size <= 32 else size // 16, num_stages=1,
+        **launch(ids.device),
     )  # fmt: skip
     return out
 

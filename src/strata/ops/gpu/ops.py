@@ -11,16 +11,18 @@ from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import NgramGated, Pass, Segment
+from strata.ops import dependent
 from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.pool import GpuState, Pool
-from strata.ops.gpu.rows import Rows, Streams, linear, together
+from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear, together
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
-from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
+from strata.ops.hyper_connection.gates import gated_mean
+from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
@@ -39,11 +41,12 @@ FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 class GpuRoute(NamedTuple):
-    """`strata.model.ops.Route`, and the weight of the shared expert, float32 [T]."""
+    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and the plan of at most eight rows."""
 
     experts: Tensor
     weights: Tensor
     shared: Tensor
+    plan: Plan | None
 
 
 class GpuOps:
@@ -72,6 +75,7 @@ class GpuOps:
         self._c = config
         self._pool = pool
         self._device = device
+        self._launch = dependent.launch(device)
         self._number = _numbers(config.mixers)
         self._most_blocks = -(-config.context // config.qsa.ratio)
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
@@ -173,38 +177,66 @@ class GpuOps:
 
     def streams(self, x: Tensor) -> Streams:
         """See `Ops.streams`."""
-        return Streams(x.repeat(1, self._c.S))
+        c, count, block = self._c, len(x), min(1024, _power(self._c.H))
+        out = torch.empty((count, c.S * c.H), dtype=torch.float32, device=self._device)
+        hc.spread[(-(-c.H // block), count)](x, out, H=c.H, S=c.S, BLOCK=block, num_warps=4, **self._launch)
+        return Streams(out)
 
     def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
         """See `Ops.embed`."""
-        return table.rows(batch.ids.long())
+        return table.rows(batch.ids)
 
     def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
         """See `Ops.hc_read`."""
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
-        count, block = len(streams.x), _power(c.H)
-        xn = Rows.empty(count, c.S * c.H, self._device)
-        due = streams.out is not None
-        unused = streams.x
-        shares = None if w.inject is None else torch.empty((count, c.S, c.S), dtype=torch.float32, device=self._device)
-        hc.write_norm[(count, c.S)](
-            streams.x, streams.out if due else unused, streams.due if due else unused, w.norm, c.eps,
-            unused if w.inject is None else w.inject, unused if shares is None else shares, *xn.targets,
-            H=c.H, S=c.S, BLOCK=block, WRITE=due, INJECT=shares is not None, **FLAT,
+        count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
+        xn = Rows.empty(count, width, self._device)
+        due, topk = self._due(streams)
+        hc.write_norm[(c.S, count)](
+            streams.x, *due, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, CHUNK=chunk, COUNT=-(-c.H // chunk),
+            PARTS=self._parts, WRITE=streams.out is not None, TOPK=topk,
+            num_warps=chunk // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        streams.out = streams.due = None
-        low = Rows.empty(count, c.r, self._device)
-        hc.low[(count,)](linear(xn, w.down), *low.targets, R=c.r, S=c.S, BLOCK=_power(c.r), **FLAT)
-        m = Rows.empty(count, c.H, self._device)
-        part = min(256, block)
-        hc.mix[(count, -(-c.H // part))](linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part, **FLAT)
+        streams.out = streams.shares = None
+        y, low = linear(xn, w.down), Rows.empty(count, c.r, self._device)
+        shares, unused, block = None, y, _power(c.r)
+        if w.inject is not None:
+            shares = torch.empty((count, c.S, self._parts), dtype=torch.float32, device=self._device)
+        hc.low[(1 if shares is None else 1 + self._parts, count)](
+            y, *low.targets, unused if w.inject is None else w.inject, xn.x, unused if shares is None else shares,
+            R=c.r, S=c.S, BLOCK=block, WIDTH=width, PART=hc.PART, PARTS=self._parts,
+            num_warps=block // 32, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
+        m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
+        up: Any = w.up
+        if isinstance(up, PlaneMatrix) and count <= MAX_ROWS and low.quantised and m.quantised:
+            gated_mean(up, low.quantised, xn.x, m.x, m.quantised)
+            return m, shares
+        hc.mix[(-(-c.H // part), count)](
+            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
+            num_warps=part // 32, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
         return m, shares
 
-    def hc_write(self, residual: Streams, out: Tensor, inject: Tensor | None) -> Streams:
+    @property
+    def _parts(self) -> int:
+        """Parts of a write-back strength."""
+        return -(-self._c.S * self._c.H // hc.PART)
+
+    def _due(self, streams: Streams) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], int]:
+        """What the kernels that write take for what is due, and how many experts' rows it is made of, or none."""
+        x, out, shares = streams.x, streams.out, streams.shares
+        if out is None or shares is None:
+            return (x, x, x, x, x), 0
+        if isinstance(out, ExpertRows):
+            return (*out, shares), out.weights.shape[1]
+        return (out, x, x, x, shares), 0
+
+    def hc_write(self, residual: Streams, out: Tensor | ExpertRows, inject: Tensor | None) -> Streams:
         """See `Ops.hc_write`; the next read does it."""
         assert inject is not None, "only a final mixer lacks inject"
-        residual.out, residual.due = out, inject
+        residual.out, residual.shares = out, inject
         return residual
 
     def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
@@ -294,38 +326,51 @@ class GpuOps:
         return linear(o, w.o)
 
     def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
-        """See `Ops.route`; the shared expert's weight is one more column."""
+        """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
         logits = linear(m, w.choosing)
-        count, topk = len(m.x), self._c.moe.topk
+        count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
         shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
         shared = torch.empty((count,), dtype=torch.float32, device=self._device)
-        moe.route[(count,)](
-            logits, chosen, shares, shared, E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1
-        )
-        return GpuRoute(chosen, shares, shared)
+        common: dict[str, Any] = {"E": e, "TOPK": topk, "COUNT": _power(-(-e // moe.LANES.value)), **self._launch}
+        if count > MAX_ROWS:
+            moe.route[(count,)](logits, chosen, shares, shared, **common, num_warps=1)
+            return GpuRoute(chosen, shares, shared, None)
+        plan, rows = experts.empty_plan(count, topk, w.slots), _power(count)
+        moe.route_and_plan[(1,)](
+            logits, chosen, shares, shared, w.slots.slot_of,
+            plan.experts, plan.slots, plan.counts, plan.pairs, plan.totals, w.slots.shared,
+            T=count, ROWS=rows, PLACES=max(16, _power(topk)), M=len(plan.experts), **common, num_warps=rows,
+        )  # fmt: skip
+        return GpuRoute(chosen, shares, shared, plan)
 
-    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor:
-        """See `Ops.experts`. Eight rows at a time: the plan holds no more."""
-        out = torch.empty_like(m.x)
+    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
+        """See `Ops.experts`. A window's rows are weighed and added by the next read.
+
+        Of other passes eight rows at a time, for the plan holds no more.
+        """
         a = m.quantised
         assert a is not None
+        if route.plan is not None:
+            y, shared = self._visited(w, a, route.plan)
+            return ExpertRows(y, route.weights, shared, route.shared)
+        out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            if experts.joinable(w.slots, w.shared):
-                chosen, weights = route.experts[part].contiguous(), route.weights[part].contiguous()
-                experts.experts(w.slots, x, chosen, weights, route.shared[part], w.shared, out[part])
-                continue
-            y, shared = self._beside(
-                partial(self._routed, w.slots, x, route.experts[part].contiguous()),
-                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
-            )
+            y, shared = self._visited(w, x, experts.plan(route.experts[part].contiguous(), w.slots))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
 
-    def _routed(self, slots: Slots, x: Activations, chosen: Tensor) -> Tensor:
-        return _rows_of(slots, x, experts.plan(chosen, slots))
+    def _visited(self, w: DeviceMoe, x: Activations, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Rows of the chosen experts, and of the shared one: in the same launches where its size allows."""
+        if experts.joinable(w.slots, w.shared):
+            y = _rows_of(w.slots, x, plan, w.shared)
+            return y, y[plan.rows * plan.topk :]
+        y, shared = self._beside(
+            partial(_rows_of, w.slots, x, plan), partial(_rows_of, w.shared, x, self._only(w.shared, x.rows))
+        )
+        return y, shared
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -364,7 +409,7 @@ class GpuOps:
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
         ngram.numbers[(batch.rows,)](
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
-            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1, **self._launch,
         )  # fmt: skip
         return batch, out
 
@@ -382,7 +427,7 @@ class GpuOps:
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
             linear(rows, w.key), linear(rows, w.value), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT, **self._launch,
         )  # fmt: skip
         batch.normed = normed
         return NgramGated(gated, normed)
@@ -394,24 +439,25 @@ class GpuOps:
         width = c.S * c.H
         ngram.smooth[(batch.rows, -(-width // 1024))](
             residual.x, x.gated, x.normed, self._pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv,
-            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT,
+            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT, **self._launch,
         )  # fmt: skip
         return residual
 
     def _settled(self, residual: Streams) -> Tensor:
         """The streams with nothing due."""
         if residual.out is not None:
-            c = self._c
-            hc.write[(len(residual.x), c.S)](
-                residual.x, residual.out, residual.due, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT
+            c, chunk = self._c, hc.chunk(self._c.H)
+            due, topk = self._due(residual)
+            hc.write[(-(-c.H // chunk), c.S, len(residual.x))](
+                residual.x, *due, H=c.H, S=c.S, CHUNK=chunk, PARTS=self._parts, TOPK=topk, **FLAT, **self._launch
             )
-            residual.out = residual.due = None
+            residual.out = residual.shares = None
         return residual.x
 
 
-def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
+def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
+    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,19 +38,28 @@ class Rows:
         return self.x, self.quantised.q, self.quantised.s, self.quantised.z
 
 
+class ExpertRows(NamedTuple):
+    """The rows of a window's experts, not yet weighed and added; see `hyper_connection.gpu.write_norm`."""
+
+    rows: Tensor  # float32 [at least T * topk, H]
+    weights: Tensor  # float32 [T, topk]
+    shared: Tensor  # float32 [T, H]
+    shared_weights: Tensor  # float32 [T]
+
+
 @dataclass(slots=True)
 class Streams:
     """Residual streams, and what has yet to be added to them: the next read does it on its way.
 
     Attributes:
         x: float32 [T, S*H].
-        out: float32 [T, H], a block's output; None if nothing is due.
-        due: float32 [T, S, S], each stream's share of the raw strengths; see `hyper_connection.gpu.write_norm`.
+        out: a block's output, float32 [T, H], or what it is made of; None if nothing is due.
+        shares: float32 [T, S, parts], parts of the raw strengths; see `hyper_connection.gpu.low`.
     """
 
     x: Tensor
-    out: Tensor | None = None
-    due: Tensor | None = None
+    out: Tensor | ExpertRows | None = None
+    shares: Tensor | None = None
 
 
 def linear(rows: Rows, w: Any, out: Tensor | None = None) -> Tensor:

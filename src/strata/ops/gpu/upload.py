@@ -14,6 +14,7 @@ from strata.formats import by_name, dequantise
 from strata.model import weights
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
+from strata.ops import dependent
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
@@ -52,8 +53,9 @@ class DeviceTable:
         blocks = width // 32
         out = torch.empty((len(wanted), width), dtype=torch.float32, device=device)
         gather[(len(wanted), -(-blocks // _GATHERED))](
-            self.planes, codewords(self.type, device), wanted, out, count, blocks, KIND=self.type, BLOCKS=_GATHERED
-        )
+            self.planes, codewords(self.type, device), wanted, out, count, blocks, KIND=self.type, BLOCKS=_GATHERED,
+            **dependent.launch(device),
+        )  # fmt: skip
         return out
 
 

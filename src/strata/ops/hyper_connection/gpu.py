@@ -1,91 +1,176 @@
 """The residual streams on a GPU: write-back, norm and quantisation in one pass, then the gated mean.
 
-Around two matrix products (`down` and `up`) a read needs three launches of these; the four rows of `inject` are
-multiplied where the normalised streams are at hand. All are bound by
-latency, not by bytes: a row's four streams are 40 KB.
+Around two matrix products (`down` and `up`) a read needs three launches of these. All are bound by latency, not by
+bytes: a row's four streams are 40 KB. What a block leaves to add is read in the form in which it was left, so experts'
+rows are weighed and added here and not by a launch of their own. The four rows of `inject`, which only the write
+behind the block needs, are multiplied by further programs of `low`, beside it.
+
+Kernels that quantise have a thread for each number of a tensor, a warp for each block.
 """
 
 import triton
 import triton.language as tl
 
-from strata.ops.device import sigmoid, silu, store_quantised
+from strata.ops.dependent import release, wait
+from strata.ops.device import sigmoid, silu, store_chunks, store_quantised
 
-WARPS = 4
+PART = 1024
+"""Numbers of the normalised streams that a program of `low` multiplies by `inject`."""
+
+
+def chunk(width: int, most: int = 512) -> int:
+    """Numbers of a stream of ``width`` in one tensor, one to a thread: a power of two."""
+    return min(most, 1 << (width - 1).bit_length())
 
 
 @triton.jit
-def _strength(due, row, stream, S: tl.constexpr):
-    """2 sigmoid(inject / S) from the shares of the streams, added in order."""
-    total = tl.load(due + (row * S + stream) * S)
-    for other in tl.static_range(1, S):
-        total += tl.load(due + (row * S + stream) * S + other)
+def _strength(shares, row, stream, S: tl.constexpr, PARTS: tl.constexpr):
+    """2 sigmoid(inject / S) from the parts of the raw strength, added in order."""
+    at = shares + (row * S + stream) * PARTS
+    total = tl.load(at)
+    for part in tl.static_range(1, PARTS):
+        total += tl.load(at + part)
     return 2.0 * sigmoid(total / S)
 
 
 @triton.jit
+def _factors(weights, shared_weights, row, TOPK: tl.constexpr):
+    """What a row's experts are weighed by, the shared one last."""
+    found = ()
+    if TOPK:
+        for j in tl.static_range(TOPK):
+            found = found + (tl.load(weights + row * TOPK + j),)
+        found = found + (tl.load(shared_weights + row),)
+    return found
+
+
+@triton.jit
+def _due(rows, shared, factors, row, h, inside, H: tl.constexpr, TOPK: tl.constexpr):
+    """What a block left to add to a row: its output, or its experts' rows weighed in the router's order.
+
+    The order is that of `strata.ops.experts.kernels.combine_kernel`.
+    """
+    if TOPK == 0:
+        total = tl.load(rows + row * H + h, mask=inside, other=0.0)
+    else:
+        total = tl.zeros(h.shape, tl.float32)
+        for j in tl.static_range(TOPK):
+            pair = row * TOPK + j
+            total = total + factors[j] * tl.load(rows + pair * H + h, mask=inside, other=0.0)
+        total = total + factors[TOPK] * tl.load(shared + row * H + h, mask=inside, other=0.0)
+    return total
+
+
+@triton.jit
 def write_norm(
-    residual, out, due, norm, eps, inject, shares, xn, q, s, sums,
-    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, WRITE: tl.constexpr, INJECT: tl.constexpr,
+    residual, rows, weights, shared, shared_weights, shares, norm, eps, xn, q, s, sums,
+    H: tl.constexpr, S: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr,
+    WRITE: tl.constexpr, TOPK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Add a block's output to a stream, and normalise the stream for the next read. Grid: (T, S).
+    """Add what is due to a stream, and normalise the stream for the next read. Grid: (S, T).
 
     Args:
         residual: float32 [T, S*H], changed in place.
-        out: float32 [T, H], the block's output; unused unless WRITE.
-        due: float32 [T, S, S], the shares that the read before the block left; unused unless WRITE.
+        rows: float32 [T, H], the block's output, or with TOPK float32 [T * TOPK, H], rows of its experts.
+        weights: float32 [T, TOPK]; unused without TOPK, like the next two.
+        shared: float32 [T, H], rows of the shared expert.
+        shared_weights: float32 [T].
+        shares: float32 [T, S, PARTS], parts of the raw strengths from the read before the block.
         norm: float32 [S*H].
         eps: of the norm.
-        inject: float32 [S, S*H]; unused unless INJECT.
-        shares: float32 [T, S, S], out: what each stream (last) adds to the raw write-back strength of each.
         xn: float32 [T, S*H], out.
         q: int8 [T, 2, S*H/32, 16], out.
         s, sums: float32 [T, S*H/32], out.
-        BLOCK: power of two, at least H; a multiple of 32.
+        CHUNK: a power of two, 32 for each warp; COUNT of them hold a stream.
+        WRITE: something is due; else everything from `rows` to `shares` is unused.
     """
-    row, stream = tl.program_id(0), tl.program_id(1)
-    h = tl.arange(0, BLOCK)
-    inside = h < H
+    release(PDL)
+    stream, row = tl.program_id(0), tl.program_id(1)
+    norms = ()
+    for i in tl.static_range(COUNT):
+        h = i * CHUNK + tl.arange(0, CHUNK)
+        norms = norms + (tl.load(norm + stream * H + h, mask=h < H, other=0.0),)
+    wait(PDL)
     at = row * S * H + stream * H
-    x = tl.load(residual + at + h, mask=inside, other=0.0)
     if WRITE:
-        x += _strength(due, row, stream, S) * tl.load(out + row * H + h, mask=inside, other=0.0)
-        tl.store(residual + at + h, x, mask=inside)
-    y = x * (1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / H + eps))
-    y = y * tl.load(norm + stream * H + h, mask=inside, other=0.0)
-    if INJECT:
-        for target in tl.static_range(S):
-            weights = tl.load(inject + target * S * H + stream * H + h, mask=inside, other=0.0)
-            tl.store(shares + (row * S + target) * S + stream, tl.sum(y * weights, 0))
-    tl.store(xn + at + h, y, mask=inside)
-    store_quantised(q, s, sums, row, y, stream * H // 32, (stream + 1) * H // 32, S * H // 32, BLOCK // 32)
+        strength = _strength(shares, row, stream, S, PARTS)
+        factors = _factors(weights, shared_weights, row, TOPK)
+    # All loads before any store, which could be to the same place for all the compiler knows: they wait together.
+    chunks = ()
+    squares = tl.zeros([CHUNK], tl.float32)
+    for i in tl.static_range(COUNT):
+        h = i * CHUNK + tl.arange(0, CHUNK)
+        inside = h < H
+        x = tl.load(residual + at + h, mask=inside, other=0.0)
+        if WRITE:
+            x += strength * _due(rows, shared, factors, row, h, inside, H, TOPK)
+        squares += x * x
+        chunks = chunks + (x,)
+    scale = 1.0 / tl.sqrt_rn(tl.sum(squares, 0) / H + eps)
+    normed = ()
+    for i in tl.static_range(COUNT):
+        h = i * CHUNK + tl.arange(0, CHUNK)
+        if WRITE:
+            tl.store(residual + at + h, chunks[i], mask=h < H)
+        y = chunks[i] * scale * norms[i]
+        tl.store(xn + at + h, y, mask=h < H)
+        normed = normed + (y,)
+    store_chunks(q, s, sums, row, normed, stream * H // 32, (stream + 1) * H // 32, S * H // 32, CHUNK // 32, COUNT)
 
 
 @triton.jit
-def low(y, x, q, s, sums, R: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
-    """silu(y / S) of the low-rank rows ``y`` float32 [T, R], and the same quantised. Grid: (T,)."""
-    row = tl.program_id(0)
-    r = tl.arange(0, BLOCK)
-    inside = r < R
-    value = silu(tl.load(y + row * R + r, mask=inside, other=0.0) / S)
-    tl.store(x + row * R + r, value, mask=inside)
-    store_quantised(q, s, sums, row, value, 0, R // 32, R // 32, BLOCK // 32)
+def low(
+    y, x, q, s, sums, inject, xn, shares,
+    R: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, PART: tl.constexpr,
+    PARTS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """silu(y / S) of the low-rank rows, and the same quantised. Grid: (1 + PARTS, T), or (1, T) without `inject`.
+
+    Args:
+        y: float32 [T, R].
+        x: float32 [T, R], out.
+        q: int8 [T, 2, R/32, 16], out.
+        s, sums: float32 [T, R/32], out.
+        inject: float32 [S, WIDTH].
+        xn: float32 [T, WIDTH].
+        shares: float32 [T, S, PARTS], out: ``inject @ xn`` over PART numbers each, which are parts of raw strengths.
+        BLOCK: power of two, at least R; 32 for each warp.
+    """
+    release(PDL)
+    row = tl.program_id(1)
+    if tl.program_id(0) == 0:
+        wait(PDL)
+        r = tl.arange(0, BLOCK)
+        inside = r < R
+        value = silu(tl.load(y + row * R + r, mask=inside, other=0.0) / S)
+        tl.store(x + row * R + r, value, mask=inside)
+        store_quantised(q, s, sums, row, value, 0, R // 32, R // 32, BLOCK // 32, True)
+    else:
+        part = tl.program_id(0) - 1
+        k, target = part * PART + tl.arange(0, PART), tl.arange(0, S)
+        weights = tl.load(inject + target[:, None] * WIDTH + k[None, :], mask=(k < WIDTH)[None, :], other=0.0)
+        wait(PDL)
+        numbers = tl.load(xn + row * WIDTH + k, mask=k < WIDTH, other=0.0)
+        tl.store(shares + (row * S + target) * PARTS + part, tl.sum(weights * numbers[None, :], 1))
 
 
 @triton.jit
-def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
-    """The mean of the gated streams, and its quantised form. Grid: (T, H / BLOCK).
+def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    """The mean of the gated streams, and its quantised form. Grid: (ceil(H / BLOCK), T).
 
     Args:
         gates: float32 [T, S*H], raw.
         xn: float32 [T, S*H].
         m: float32 [T, H], out.
-        q: int8 [T, H], out.
+        q: int8 [T, 2, H/32, 16], out.
         s, sums: float32 [T, H/32], out.
-        BLOCK: power of two and multiple of 32.
+        BLOCK: power of two, 32 for each warp.
     """
-    row = tl.program_id(0)
-    h = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    release(PDL)
+    row = tl.program_id(1)
+    h = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = h < H
+    wait(PDL)
     total = tl.zeros([BLOCK], tl.float32)
     for stream in tl.static_range(S):
         at = row * S * H + stream * H + h
@@ -93,16 +178,37 @@ def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.co
         total += gate * tl.load(xn + at, mask=inside, other=0.0)
     mean = total / S
     tl.store(m + row * H + h, mean, mask=inside)
-    store_quantised(q, s, sums, row, mean, tl.program_id(1) * (BLOCK // 32), H // 32, H // 32, BLOCK // 32)
+    store_quantised(q, s, sums, row, mean, tl.program_id(0) * (BLOCK // 32), H // 32, H // 32, BLOCK // 32, True)
 
 
 @triton.jit
-def write(residual, out, due, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr):
-    """Add a block's output to a stream, as `write_norm` does, and nothing else. Grid: (T, S)."""
-    row, stream = tl.program_id(0), tl.program_id(1)
-    h = tl.arange(0, BLOCK)
+def write(
+    residual, rows, weights, shared, shared_weights, shares,
+    H: tl.constexpr, S: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr, TOPK: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Add what is due to a stream, as `write_norm` does, and nothing else. Grid: (ceil(H / CHUNK), S, T)."""
+    release(PDL)
+    stream, row = tl.program_id(1), tl.program_id(2)
+    h = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = h < H
     at = residual + row * S * H + stream * H + h
-    new = tl.load(out + row * H + h, mask=inside, other=0.0)
-    x = tl.load(at, mask=inside, other=0.0) + _strength(due, row, stream, S) * new
+    wait(PDL)
+    strength = _strength(shares, row, stream, S, PARTS)
+    factors = _factors(weights, shared_weights, row, TOPK)
+    x = tl.load(at, mask=inside, other=0.0)
+    x += strength * _due(rows, shared, factors, row, h, inside, H, TOPK)
     tl.store(at, x, mask=inside)
+
+
+@triton.jit
+def spread(x, residual, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    """S copies of rows ``x`` float32 [T, H] side by side: ``residual`` float32 [T, S*H]. Grid: (ceil(H / BLOCK), T)."""
+    release(PDL)
+    row = tl.program_id(1)
+    h = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = h < H
+    wait(PDL)
+    value = tl.load(x + row * H + h, mask=inside, other=0.0)
+    for stream in tl.static_range(S):
+        tl.store(residual + row * S * H + stream * H + h, value, mask=inside)

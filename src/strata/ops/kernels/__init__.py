@@ -110,8 +110,8 @@ def _others(arch: int) -> Iterator[Kernel]:
     signature = {"ids": "*i32", "slot_of": "*i32", **lists, **dict.fromkeys(("PAIRS", "T", "E", "shared"), "i32")}
     for size, warps in ((16, 1), (64, 4), (128, 8)):
         yield Kernel(
-            f"experts.plan.{size}", plan_kernel, signature, {"M": size}, ("ids", "slot_of", *lists), warps,
-            normative=False,
+            f"experts.plan.{size}", plan_kernel, signature, {"M": size, "PDL": arch >= FIRST},
+            ("ids", "slot_of", *lists), warps, normative=False,
         )  # fmt: skip
     pointers = dict.fromkeys(("y", "weights", "shared", "shared_weights", "out"), "*fp32")
     yield Kernel(

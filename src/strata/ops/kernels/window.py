@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from strata.ops import dependent
 from strata.ops.choice import gpu as choice
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
+from strata.ops.hyper_connection.gates import up_mix
 from strata.ops.kernels.entry import Kernel
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
@@ -26,17 +28,56 @@ def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict
 
 def window(arch: int) -> list[Kernel]:
     """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
-    return [*_streams(), *_gdn(), *_qsa(split=arch >= 80), *_ngram(), *_rest()]
+    pdl = {"PDL": arch >= dependent.FIRST}
+    return [*_streams(pdl), *_gdn(), *_qsa(split=arch >= 80), *_ngram(pdl), *_routes(pdl), *_rest(pdl)]
 
 
-def _streams() -> list[Kernel]:
-    read = {"residual": _F, "out": _F, "due": _F, "norm": _F, "eps": "fp32", "inject": _F, "shares": _F, "xn": _F}
+def _streams(pdl: dict[str, bool]) -> list[Kernel]:
+    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares"), _F)
+    read = {**due, "norm": _F, "eps": "fp32", "xn": _F, **_ROWS}
+    low = {"y": _F, "x": _F, **_ROWS, "inject": _F, "xn": _F, "shares": _F}
+    streams = {"H": 2560, "S": 4, **pdl}
+    chunk, parts = hc.chunk(2560), 10240 // hc.PART
+    add = streams | {"CHUNK": chunk, "PARTS": parts}
+    product = {"w": "*u8", "table": "*i16", "q": _I, **dict.fromkeys(("s", "z", "scale"), _F)}
+    rank = {"R": 320, "S": 4, "BLOCK": 512, "WIDTH": 10240, "PART": hc.PART, "PARTS": parts, **pdl}
     return [
-        _kernel("hc.write_norm", hc.write_norm, read | _ROWS, _STREAMS | {"WRITE": True, "INJECT": True}, 4),
-        _kernel("hc.low", hc.low, {"y": _F, "x": _F, **_ROWS}, {"R": 320, "S": 4, "BLOCK": 512}, 4),
-        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, _STREAMS | {"BLOCK": 256}, 4),
-        _kernel("hc.write", hc.write, {"residual": _F, "out": _F, "due": _F}, _STREAMS, 4),
-    ]
+        *(
+            _kernel(
+                f"hc.write_norm{name}", hc.write_norm, read,
+                add | {"COUNT": 2560 // chunk, "WRITE": True, "TOPK": topk}, chunk // 32,
+            )
+            for name, topk in (("", 0), (".experts", 10))
+        ),
+        _kernel("hc.low", hc.low, low, rank, 16),
+        *(
+            Kernel(
+                f"hc.up_mix.{kind}.T{rows}", up_mix, product | {"xn": _F, "m": _F, "m_q": "*i8", "m_s": _F, "m_z": _F},
+                {"KIND": kind, "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
+                (*product, "xn", "m", "m_q", "m_s", "m_z"), 4, normative=False,
+            )
+            for kind, rows in (("Q8_0", 1), ("Q8_0", 8), ("IQ4_NL", 1))
+        ),
+        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams | {"BLOCK": 128}, 4),
+        _kernel("hc.write", hc.write, due, add | {"TOPK": 10}, 4),
+        _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
+    ]  # fmt: skip
+
+
+def _routes(pdl: dict[str, bool]) -> list[Kernel]:
+    route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
+    plan = {**dict.fromkeys(("slot_of", "entries", "slots", "counts", "pairs", "totals"), _I), "shared_slot": "i32"}
+    choice = {"E": 512, "TOPK": 10, "COUNT": 16, **pdl}
+    return [
+        _kernel("moe.route", moe.route, route, choice),
+        *(
+            _kernel(
+                f"moe.route_and_plan.T{rows}", moe.route_and_plan, route | plan,
+                choice | {"T": rows, "ROWS": rows, "PLACES": 16, "M": 16 * rows}, rows,
+            )
+            for rows in (1, 4, 8)
+        ),
+    ]  # fmt: skip
 
 
 def _gdn() -> list[Kernel]:
@@ -81,7 +122,7 @@ def _qsa(*, split: bool) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _ngram() -> list[Kernel]:
+def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
     where = {"slots": _I, "first": _I, "owner": _I}
     hashes = {"ids": _I, "history": _I, **where, "multipliers": _L, "sizes": _L, "offsets": _L, "out": _L}
     gate = dict.fromkeys(("key", "value", "residual", "norm_key", "norm_query", "norm_conv"), _F)
@@ -89,23 +130,21 @@ def _ngram() -> list[Kernel]:
     shift = {"normed": _F, "ids": _I, "tails": _F, "history": _I, "slots": _I, "first": _I, "accepted": _I}
     wide = {"WIDTH": 10240, "TAPS": 4, "N": 3, "BLOCK": 1024}
     return [
-        _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044}),
-        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS, 4),
-        _kernel("ngram.smooth", ngram.smooth, smooth, wide, 4),
+        _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044, **pdl}),
+        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 4),
+        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl, 4),
         _kernel("ngram.shift", ngram.shift, shift, wide, 4),
     ]
 
 
-def _rest() -> list[Kernel]:
+def _rest(pdl: dict[str, bool]) -> list[Kernel]:
     table = {"w": "*u8", "table": "*i16", "ids": _L, "out": _F, "N": "i32", "B": "i32"}
     parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
     best = {"tokens": _I, "logprobs": _F, "bad": _I, "PARTS": "i32"}
     accept = {"ids": _I, "tokens": _I, "bad": _I, "stops": _I, "stop_count": "i32", "first": _I, "accepted": _I}
-    route = {"logits": _F, "experts": _I, "weights": _F, "shared": _F}
     return [
-        _kernel("rows.Q4_K", rows.gather, table, {"KIND": "Q4_K", "BLOCKS": 8}, 4),
-        _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8}, 4),
-        _kernel("moe.route", moe.route, route, {"E": 512, "TOPK": 10, "BLOCK": 512}),
+        _kernel("rows.Q4_K", rows.gather, table | {"ids": _I}, {"KIND": "Q4_K", "BLOCKS": 8, **pdl}, 4),
+        _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8, **pdl}, 4),
         _kernel(
             "choice.best_parts", choice.best_parts,
             {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}, {"BLOCK": 4096}, 4,

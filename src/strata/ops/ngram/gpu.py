@@ -6,13 +6,14 @@ It acts before one layer only, so nothing here is fused further. The table's row
 import triton
 import triton.language as tl
 
+from strata.ops.dependent import release, wait
 from strata.ops.device import sigmoid, silu
 
 
 @triton.jit
 def numbers(
     ids, history, slots, first, owner, multipliers, sizes, offsets, out,
-    N: tl.constexpr, HEADS: tl.constexpr, EOS: tl.constexpr,
+    N: tl.constexpr, HEADS: tl.constexpr, EOS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Table rows of every token (model spec, section 10.2). Grid: (T,).
 
@@ -24,6 +25,8 @@ def numbers(
         out: int64 [T, (N-1) * HEADS], out.
         HEADS: power of two.
     """
+    release(PDL)
+    wait(PDL)
     row = tl.program_id(0)
     conversation = tl.load(owner + row)
     begin = tl.load(first + conversation)
@@ -45,7 +48,7 @@ def numbers(
 @triton.jit
 def gate(
     key, value, residual, norm_key, norm_query, norm_conv, eps, gated, normed,
-    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Weigh the embedding by its likeness to each stream (section 10.3). Grid: (T, S).
 
@@ -58,6 +61,8 @@ def gate(
         gated, normed: float32 [T, S*H], out; `normed` is what the convolution runs over.
         BLOCK: power of two, at least H.
     """
+    release(PDL)
+    wait(PDL)
     row, stream = tl.program_id(0), tl.program_id(1)
     h = tl.arange(0, BLOCK)
     inside = h < H
@@ -78,7 +83,7 @@ def gate(
 @triton.jit
 def smooth(
     residual, gated, normed, tails, slots, first, owner, taps,
-    WIDTH: tl.constexpr, TAPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, TAPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add the embedding and its convolution along the sequence to the streams. Grid: (T, WIDTH / BLOCK).
 
@@ -89,6 +94,8 @@ def smooth(
         slots, first, owner: as for `numbers`.
         taps: float32 [WIDTH, TAPS], N tokens apart.
     """
+    release(PDL)
+    wait(PDL)
     row = tl.program_id(0)
     conversation = tl.load(owner + row)
     begin = tl.load(first + conversation)

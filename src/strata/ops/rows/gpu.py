@@ -7,6 +7,7 @@ embedding 1.4 KB, so only latency counts. Values are those of `strata.formats.de
 import triton
 import triton.language as tl
 
+from strata.ops.dependent import release, wait
 from strata.ops.matvec.decoders import decode, form
 
 
@@ -31,13 +32,13 @@ def _weights(KIND: tl.constexpr, word, byte: tl.constexpr, second: tl.constexpr,
 
 
 @triton.jit(do_not_specialize=["N", "B"])
-def gather(w, table, ids, out, N, B, KIND: tl.constexpr, BLOCKS: tl.constexpr):
+def gather(w, table, ids, out, N, B, KIND: tl.constexpr, BLOCKS: tl.constexpr, PDL: tl.constexpr):
     """``out[t] = row ids[t] of w``. Grid: (T, ceil(B / BLOCKS)).
 
     Args:
         w: planes of ``[N, 32 B]``.
         table: the type's grid, or any pointer.
-        ids: int64 [T].
+        ids: int32 or int64 [T].
         out: float32 [T, 32 B], out.
     """
     t = tl.program_id(0)
@@ -45,7 +46,9 @@ def gather(w, table, ids, out, N, B, KIND: tl.constexpr, BLOCKS: tl.constexpr):
     first = tl.program_id(1) * BLOCKS
     block = first + tl.arange(0, BLOCKS)
     mask = block < B
-    row = tl.load(ids + t)
+    release(PDL)
+    wait(PDL)
+    row = tl.load(ids + t).to(tl.int64)
     low, high, scales = decode(KIND, w, table, row, first, row * B + block, mask, wide, B, BLOCKS)
     for i in tl.static_range(4):
         for j in tl.static_range(4):

@@ -158,7 +158,7 @@ def unpack(KIND: tl.constexpr, raw, table, here):
 def decode(KIND: tl.constexpr, w, table, top, first, at, mask, N, B, L: tl.constexpr):
     """A tile of a matrix ``[N, 32 B]`` at once: words 0-3, words 4-7, scales.
 
-    ``at``, the numbers of its blocks, says only how many there are; with a ``mask``, blocks behind a row's end are zeros.
+    ``at``, numbers of its blocks, says only how many there are; with a ``mask``, blocks behind a row's end are zeros.
     """
     H: tl.constexpr = at.shape[0] // L
     here = place(top, first, N, B, H, L)

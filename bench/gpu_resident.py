@@ -1,0 +1,201 @@
+"""All weights in the memory of a GPU: decode, windows, prompts and memory, in alternating rounds.
+
+    python bench/gpu_resident.py MODEL.gguf [--rounds 5] [--json bench/results/h200-resident.json]
+
+Decode is one greedy answer without drafts, token by token through the engine, an empty context and one behind --depth
+tokens. A window of four rows has four different tokens of one conversation; its time is that of window, choice and
+commit, as for one row. Prompts are read into a new conversation until the first token is known. In every round each
+arm runs once; the order turns around from round to round.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from strata.engine import Drafting, Generation, Request, Sampling, step
+from strata.gguf import open_model
+from strata.model import Network, load_config, load_weights
+from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.upload import Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GREEDY = Sampling(temperature=0.0)
+
+
+class Bench:
+    """A model on the device, and what is measured on it.
+
+    Args:
+        file: the model.
+        context: cells of attention in all.
+        depth: tokens before the deep arm's decode.
+        tokens: of a decode.
+    """
+
+    def __init__(self, file: Path, context: int, depth: int, tokens: int) -> None:
+        device = torch.device("cuda")
+        torch.empty(1, device=device)
+        self.depth, self.tokens, self.rounds = depth, tokens, 0
+        self.before = _used()
+        began = time.monotonic()
+        directory = open_model(file)
+        config = replace(load_config(directory.metadata), mtp=False)
+        config = replace(config, context=min(config.context, context))
+        weights = Upload(device).all(load_weights(directory, config))
+        torch.cuda.synchronize()
+        self.load_seconds = time.monotonic() - began
+        self.weight_bytes = torch.cuda.memory_allocated()
+        pool = Pool(config, device, slots=4, cells=3 * context)
+        self.kv_bytes = sum(t.nbytes for group in (pool.keys, pool.values, pool.raw, pool.blocks) for t in group)
+        self.ops = GpuOps(config, pool, device)
+        self.pool = pool
+        self.net = Network(config, weights, self.ops)
+        self.deep = self.net.new_state()
+
+    def ids(self, count: int) -> list[int]:
+        """Tokens of no text, other ones in every call."""
+        self.rounds += 1
+        dice = random.Random(self.rounds)
+        return [dice.randrange(1000, 200_000) for _ in range(count)]
+
+    def read_deep(self) -> None:
+        """Read what lies before the deep arm."""
+        self.net.read(self.deep, self.ids(self.depth))
+        torch.cuda.synchronize()
+
+    def decode(self, state: Any = None) -> float:
+        """Tokens a second of one greedy answer."""
+        prompt = self.ids(8)
+        mine = self.net.new_state() if state is None else self.pool.clone(state)
+        request = Request("", tuple(prompt), sampling=GREEDY, max_tokens=self.tokens, drafting=Drafting(depth=0))
+        answer = Generation(self.net, mine, request)
+        while answer.reading:
+            answer.read()
+        torch.cuda.synchronize()
+        first, began = answer.tokens, time.perf_counter()
+        while not answer.finished:
+            step(self.net, [answer])
+        torch.cuda.synchronize()
+        return (answer.tokens - first) / (time.perf_counter() - began)
+
+    def window(self, rows: int) -> float:
+        """Milliseconds of a window with its predictions and the commit of one row."""
+        state = self.net.new_state()
+        self.net.read(state, self.ids(8))
+        times = []
+        for _ in range(self.tokens // 2):
+            ids = self.ids(rows)
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            done = self.net.window([(state, ids)])[0]
+            self.net.commit(state, done, 1)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        return 1e3 * statistics.median(times)
+
+    def first_token(self, count: int) -> float:
+        """Seconds from a prompt to its first token."""
+        request = Request("", tuple(self.ids(count)), sampling=GREEDY, max_tokens=1, drafting=Drafting(depth=0))
+        answer = Generation(self.net, self.net.new_state(), request)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        while not answer.finished:
+            answer.read() if answer.reading else step(self.net, [answer])
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def nodes(self) -> int:
+        """Nodes of the graph of a one-row window."""
+        from torch.profiler import ProfilerActivity, profile
+
+        graph = self.ops.recorded[1,][0]
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            graph.replay()
+            torch.cuda.synchronize()
+        return sum(e.count for e in seen.key_averages())
+
+    def overhead(self) -> float:
+        """GB in use beside weights and attention cells: states, scratch, graphs, and CUDA's own."""
+        return (_used() - self.weight_bytes - self.kv_bytes) / 1e9
+
+
+def _used() -> int:
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def conditions(arguments: list[str]) -> dict[str, Any]:
+    """What the numbers depend on besides the code."""
+    import triton
+
+    query = "name,driver_version,clocks.sm,clocks.mem,power.draw"
+    asked = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "triton": triton.__version__}
+    command = " ".join(["python", "bench/gpu_resident.py", *arguments])
+    return {"command": command, query: found, "cores": os.cpu_count(), "versions": versions}
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=32768)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    bench = Bench(given.model, given.depth + 4096, given.depth, given.tokens)
+    print(f"loaded in {bench.load_seconds:.1f} s, {bench.weight_bytes / 1e9:.2f} GB of weights", flush=True)
+    bench.read_deep()
+    arms: dict[str, Callable[[], float]] = {
+        "plain_decode_tps": bench.decode,
+        "plain_decode_32k_tps": lambda: bench.decode(bench.deep),
+        "window1_ms": lambda: bench.window(1),
+        "window4_ms": lambda: bench.window(4),
+        "window8_ms": lambda: bench.window(8),
+        "prompt_4096_tps": lambda: 4096 / bench.first_token(4096),
+        "prompt_512_tps": lambda: 512 / bench.first_token(512),
+        "ttft_17_ms": lambda: 1e3 * bench.first_token(17),
+    }
+    values: dict[str, list[float]] = {name: [] for name in arms}
+    for turn in range(-1, given.rounds):  # the first warms up: graphs are recorded, kernels compiled
+        for name in list(arms) if turn % 2 else reversed(list(arms)):
+            gc.collect()
+            value = arms[name]()
+            if turn >= 0:
+                values[name].append(round(value, 3))
+        print({name: some[-1] for name, some in values.items() if some}, flush=True)
+    figures = {name: statistics.median(some) for name, some in values.items()}
+    ratios = [four / one for four, one in zip(values["window4_ms"], values["window1_ms"], strict=True)]
+    figures["window4_ratio"] = round(statistics.median(ratios), 3)
+    figures["vram_overhead_gb"] = round(bench.overhead(), 3)
+    figures["nodes_per_window"] = bench.nodes()
+    figures["load_seconds"] = round(bench.load_seconds, 1)
+    for name, value in figures.items():
+        print(f"{name:24} {value:10.3f}")
+    if given.json:
+        document = {"conditions": conditions(sys.argv[1:]), "rounds": values, "figures": figures}
+        given.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    torch.inference_mode()(main)()
