@@ -34,7 +34,7 @@ def product_all(
         x: float32 [T, K], 1 to 8 rows.
         quantised: the same rows in eight bits; None if no matrix is quantised.
         matrices: quantised or float, of K columns each.
-        tile: of the quantised ones, of one warp; or None for the variant of the table.
+        tile: of the quantised ones, or None for the variant of the table.
 
     Raises:
         FormatError: operands do not fit together.
@@ -85,7 +85,8 @@ def constants(width: int, rows: int, tile: Tile) -> dict[str, int]:
     """The constants of the kernel but for the types."""
     lanes = floats.constants(width, rows, few=True)
     return tile.constants(width // 32) | {
-        "T": rows, "FH": lanes["H"], "FC": lanes["C"], "FD": lanes["D"], "FF": lanes["F"], "LEVELS": lanes["LEVELS"],
+        "T": rows, "FH": lanes["H"] * tile.warps, "FC": lanes["C"], "FD": lanes["D"], "FF": lanes["F"],
+        "LEVELS": lanes["LEVELS"],
     }  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def _launch(x: Tensor, quantised: Activations, plain: FloatPairs, packed: Pairs,
     if tile is None:
         outputs, kind = sum(w.rows for w, _ in packed), packed[0][0].type
         tile = resolve(VARIANTS, "together", arch(x.device), kind, rows, width, outputs).tile
-    tall = floats.shape(width)[1]
+    tall = floats.shape(width)[1] * tile.warps
     high = tile.rows * tile.tiles
     programs = sum(-(-w.shape[0] // tall) for w, _ in plain) + sum(-(-w.rows // high) for w, _ in packed)
     f = [*plain, *[(x, x)] * (MOST_FLOATS - len(plain))]
