@@ -510,21 +510,25 @@ class GpuOps:
         a = m.quantised
         assert a is not None
         if route.plan is not None:
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, a, route.plan),
-                partial(_rows_of, w.shared, a, self._only(w.shared, a.rows)),
-            )
+            y, shared = self._visited(w, a, route.plan)
             return ExpertRows(y, route.weights, shared, route.shared)
         out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
-                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
-            )
+            y, shared = self._visited(w, x, experts.plan(route.experts[part].contiguous(), w.slots))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
+
+    def _visited(self, w: DeviceMoe, x: Activations, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Rows of the chosen experts, and of the shared one: in the same launches where its size allows."""
+        if experts.joinable(w.slots, w.shared):
+            y = _rows_of(w.slots, x, plan, w.shared)
+            return y, y[plan.rows * plan.topk :]
+        y, shared = self._beside(
+            partial(_rows_of, w.slots, x, plan), partial(_rows_of, w.shared, x, self._only(w.shared, x.rows))
+        )
+        return y, shared
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -617,9 +621,9 @@ class GpuOps:
         return residual.x
 
 
-def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
+def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
+    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:
