@@ -61,6 +61,10 @@ class Branches:
             self._start = torch.cuda.Event()
             self._start.record()
 
+    def forget(self) -> None:
+        """Another capture follows: early branches wait for what is launched where they begin."""
+        self._start = None
+
     def beside(self, *bodies: Callable[[], Tensor]) -> tuple[Tensor, ...]:
         """Run bodies that do not depend on one another, the first where it is called, the others on branches."""
         others = [self.begin(i, body) for i, body in enumerate(bodies[1:])]

@@ -21,6 +21,7 @@ from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
@@ -39,17 +40,24 @@ if TYPE_CHECKING:
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 32
+SCORED = 64
 """Blocks a program of the indexer scores at a time."""
 
-SCORERS = 256
-"""Most programs that score one row."""
+SCORED_ROWS = 8
+"""Rows for which it does so together."""
+
+SCORERS = 512
+"""Most programs that score one conversation's rows."""
 
 CHOOSERS = 8
 """Warps that choose."""
 
 FEW = 8192
 """Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
+
+FIRST_LAYERS = 4
+"""The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
+takes to hand over the rest."""
 
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -59,7 +67,7 @@ class GpuRoute(NamedTuple):
 
     Attributes:
         plan: of the chosen experts.
-        always: waits for the shared expert's rows, float32 [T, H].
+        always: waits for the shared expert's rows, float32 [T, H]; None if they come with those of the others.
     """
 
     experts: Tensor
@@ -91,7 +99,9 @@ class GpuOps:
         self._graphs = graphs and device.type == "cuda"
         self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
-        self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
+        self._recording: Recording | None = None
+        self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches = Branches(graphs=self._graphs)
         self._plans: dict[int, Plan] = {}
@@ -106,10 +116,12 @@ class GpuOps:
         self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
         self._tile = max(8, _power(-(-self._most_blocks // FEW)))
         self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
-        self._dependent = dependent.launch(device)
+        self._precision = (
+            "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
+        )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
-        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
@@ -118,7 +130,10 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
-        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self._prompt = None
+        if tensor_cores:
+            select = self._few, self._tile
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
@@ -165,10 +180,14 @@ class GpuOps:
             self._met.add(batch.counts)
             return Streams(self._whole(batch, body, head))
         if recorded is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                x = self._whole(batch, body, head)
-            recorded = self.recorded[batch.counts] = (graph, x)
+            recording = self._recording = Recording()
+            self._mixers_met = 0
+            try:
+                with recording.capture():
+                    x = self._whole(batch, body, head)
+            finally:
+                self._recording = None
+            recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
         return Streams(recorded[1])
 
@@ -230,7 +249,7 @@ class GpuOps:
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None
-        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._launch)
         self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
 
     def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
@@ -241,10 +260,9 @@ class GpuOps:
                 self._met_small.add(key)
                 body()
                 return
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            graph = self._small[key] = Recording()
+            with graph.capture():
                 body()
-            self._small[key] = graph
         graph.replay()
 
     def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
@@ -253,15 +271,16 @@ class GpuOps:
         count, layers = accepted.shape[0], batch.u.shape[0]
         first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
         if partly and layers:
-            gdn.replay[(g.nv, count, layers)](
-                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
-                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            values = min(gdn.VALUES, g.d)
+            gdn.replay[(g.nv * g.d // values, count, layers)](
+                batch.mixed, batch.steps, batch.decay, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
+                **self._launch, num_warps=4, enable_fp_fusion=False,
             )  # fmt: skip
         if layers:
             gdn.shift[(-(-g.channels // 1024), count, layers)](
                 batch.u, pool.tails, slots, first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._launch, num_warps=4,
             )  # fmt: skip
         if c.ple is not None:
             width = c.S * c.H
@@ -371,10 +390,18 @@ class GpuOps:
         residual.out, residual.shares = out, inject
         return residual
 
-    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def _count_mixer(self) -> None:
+        """Cut a recording behind its first layers, if there are many."""
+        self._mixers_met += 1
+        if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
+            self._branches.forget()
+            self._recording.cut()
+
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
         """The projections, raw: u, gates, z."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
+        self._count_mixer()
         u, z, gates = self._branches.beside(
             lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates)
         )
@@ -386,13 +413,17 @@ class GpuOps:
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
         u, gates, z = x
+        raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
+        gdn.window[(g.nv, batch.conversations, g.d // values)](
+            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt, pool.states, batch.places, batch.spares,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
+            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.window[(g.nv, batch.conversations)](
-            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
-            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
-            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
-            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        gdn.gate[(batch.rows, g.nv)](
+            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
+            **self._launch, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
@@ -404,6 +435,7 @@ class GpuOps:
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
         if isinstance(m, PromptRows):
             return self._reader.qsa_project(m, w)
+        self._count_mixer()
         return self._branches.beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
     def qsa_attend(
@@ -427,16 +459,18 @@ class GpuOps:
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
             qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
             self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
-        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
-            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
+        groups = -(-max(batch.counts) // SCORED_ROWS)
+        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
+            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, ROWS=SCORED_ROWS, PRECISION=self._precision, **common, **select,
+            num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
             scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
@@ -449,9 +483,10 @@ class GpuOps:
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
-        qsa.merge[(count, q.nh)](
+        lanes = min(64, q.hd)
+        qsa.merge[(count, q.nh, q.hd // lanes)](
             part, peak, weight, qg, batch.seen, *out.targets,
-            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, FEW=min(8, _power(parts)), ROOM=_power(parts), LANES=lanes,
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
@@ -463,14 +498,14 @@ class GpuOps:
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`; the shared expert's weight is one more column.
 
-        A window's plan is made with it, and beside it the shared expert, which waits for no choice, is begun: while
-        the router is at work, a GPU has little else to do.
+        A window's plan is made with it, and beside it the shared expert, if it has launches of its own, is begun: it
+        waits for no choice, and while the router is at work, a GPU has little else to do.
         """
         if isinstance(m, PromptRows):
             return GpuRoute(*self._reader.route(m, w))
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         always = None
-        if count <= MAX_ROWS and m.quantised is not None:
+        if count <= MAX_ROWS and m.quantised is not None and not experts.joinable(w.slots, w.shared):
             body = partial(_rows_of, w.shared, m.quantised, self._only(w.shared, count))
             always = self._branches.begin("shared", body)
         logits = linear(m, w.choosing)
@@ -498,18 +533,28 @@ class GpuOps:
             return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
         a = m.quantised
         assert a is not None
-        if route.plan is not None and route.always is not None:
+        if route.plan is not None:
+            if route.always is None:
+                y = _rows_of(w.slots, a, route.plan, w.shared)
+                return ExpertRows(y, route.weights, y[a.rows * route.plan.topk :], route.shared)
             return ExpertRows(_rows_of(w.slots, a, route.plan), route.weights, route.always(), route.shared)
         out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._branches.beside(
-                partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
-                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
-            )
+            y, shared = self._visited(w, x, experts.plan(route.experts[part].contiguous(), w.slots))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
+
+    def _visited(self, w: DeviceMoe, x: Activations, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Rows of the chosen experts, and of the shared one: in the same launches where its size allows."""
+        if experts.joinable(w.slots, w.shared):
+            y = _rows_of(w.slots, x, plan, w.shared)
+            return y, y[plan.rows * plan.topk :]
+        y, shared = self._branches.beside(
+            partial(_rows_of, w.slots, x, plan), partial(_rows_of, w.shared, x, self._only(w.shared, x.rows))
+        )
+        return y, shared
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -578,9 +623,9 @@ class GpuOps:
         return residual.x
 
 
-def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
+def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
+    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:

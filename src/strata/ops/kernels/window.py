@@ -78,17 +78,19 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
 
 
 def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
-    given = dict.fromkeys(("u", "gates", "z", "tails"), _F) | {"slots": _I, "first": _I}
+    given = dict.fromkeys(("u", "gates", "tails"), _F) | {"slots": _I, "first": _I}
     weights = {"taps": _F, "a": _F, "dt": _F}
     states = {"states": _F, "places": _I, "spares": _I}
-    kept = dict.fromkeys(("mixed", "decay", "strength"), _F)
-    out = {"norm": _F, "eps": "fp32", "kept": _F, **kept, "gated": _F, **_ROWS, "layer": "i32"}
+    kept = dict.fromkeys(("mixed", "steps", "decay"), _F)
     accepted = {"first": _I, "accepted": _I, "total": "i32"}
-    heads = _HEADS | {"LAYERS": 36, **pdl}
+    heads = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES, **pdl}
     tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
+    out = {"kept": _F, **kept, "out": _F, "layer": "i32"}
+    gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
     return [
         _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
-        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, gdn.WARPS),
+        _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128, **pdl}),
+        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, 4),
         _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),
     ]
 
@@ -103,15 +105,17 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
     merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
     scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
-    score = {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "peaks": _F, "out_count": "i32"}
+    where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32"}
     select = {"FEW": 8192, "TILE": 8}
+    lots = {"IH": 4, "ID": 128, "BLOCK": 64, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
-        _kernel("qsa.score", qsa.score, score, budget | select | {"IH": 4, "ID": 128, "BLOCK": 32}, 4),
+        _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
         _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
         _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
-        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"ROOM": 64, "LOT": 8}, 4),
+        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
 
