@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
-from strata.ops.experts import triton as experts
-from strata.ops.experts.slots import Slots
-from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
@@ -24,10 +21,10 @@ from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
+from strata.ops.gpu.visits import GpuRoute, Visits
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import gated_mean
-from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
-from strata.ops.moe import gpu as moe
+from strata.ops.matvec.triton import MAX_ROWS, PlaneMatrix, quantise
 from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.ops import PASS_MOST, Prompt
@@ -62,21 +59,6 @@ takes to hand over the rest."""
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
 
-class GpuRoute(NamedTuple):
-    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and more for at most eight rows.
-
-    Attributes:
-        plan: of the chosen experts.
-        always: waits for the shared expert's rows, float32 [T, H]; None if they come with those of the others.
-    """
-
-    experts: Tensor
-    weights: Tensor
-    shared: Tensor
-    plan: Plan | None = None
-    always: Callable[[], Tensor] | None = None
-
-
 class GpuOps:
     """The operations, and the memory of the conversations they work on.
 
@@ -104,7 +86,7 @@ class GpuOps:
         self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches = Branches(graphs=self._graphs)
-        self._plans: dict[int, Plan] = {}
+        self._visits = Visits(config, device, self._branches)
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
         self._turns = torch.stack(cos_sin(positions, config.rope)).to(device)
@@ -496,74 +478,14 @@ class GpuOps:
         return self.linear(o, w.o)
 
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
-        """See `Ops.route`; the shared expert's weight is one more column.
-
-        A window's plan is made with it, and beside it the shared expert, if it has launches of its own, is begun: it
-        waits for no choice, and while the router is at work, a GPU has little else to do.
-        """
-        if isinstance(m, PromptRows):
-            return GpuRoute(*self._reader.route(m, w))
-        count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
-        always = None
-        if count <= MAX_ROWS and m.quantised is not None and not experts.joinable(w.slots, w.shared):
-            body = partial(_rows_of, w.shared, m.quantised, self._only(w.shared, count))
-            always = self._branches.begin("shared", body)
-        logits = linear(m, w.choosing)
-        chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
-        shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
-        shared = torch.empty((count,), dtype=torch.float32, device=self._device)
-        common: dict[str, Any] = {"E": e, "TOPK": topk, "COUNT": _power(-(-e // moe.LANES.value)), **self._launch}
-        if count > MAX_ROWS:
-            moe.route[(count,)](logits, chosen, shares, shared, **common, num_warps=1)
-            return GpuRoute(chosen, shares, shared)
-        plan, rows = experts.empty_plan(count, topk, w.slots), _power(count)
-        moe.route_and_plan[(1,)](
-            logits, chosen, shares, shared, w.slots.slot_of,
-            plan.experts, plan.slots, plan.counts, plan.pairs, plan.totals, w.slots.shared,
-            T=count, ROWS=rows, PLACES=max(16, _power(topk)), M=len(plan.experts), **common, num_warps=rows,
-        )  # fmt: skip
-        return GpuRoute(chosen, shares, shared, plan, always)
+        """See `Ops.route`."""
+        return GpuRoute(*self._reader.route(m, w)) if isinstance(m, PromptRows) else self._visits.route(m, w)
 
     def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
-        """See `Ops.experts`. A window's rows are weighed and added by the next read.
-
-        Of other passes eight rows at a time, for the plan holds no more.
-        """
+        """See `Ops.experts`. A window's rows are weighed and added by the next read."""
         if isinstance(m, PromptRows):
             return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
-        a = m.quantised
-        assert a is not None
-        if route.plan is not None:
-            if route.always is None:
-                y = _rows_of(w.slots, a, route.plan, w.shared)
-                return ExpertRows(y, route.weights, y[a.rows * route.plan.topk :], route.shared)
-            return ExpertRows(_rows_of(w.slots, a, route.plan), route.weights, route.always(), route.shared)
-        out = torch.empty_like(m.x)
-        for first in range(0, len(m.x), MAX_ROWS):
-            part = slice(first, first + MAX_ROWS)
-            x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._visited(w, x, experts.plan(route.experts[part].contiguous(), w.slots))
-            experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
-        return out
-
-    def _visited(self, w: DeviceMoe, x: Activations, plan: Plan) -> tuple[Tensor, Tensor]:
-        """Rows of the chosen experts, and of the shared one: in the same launches where its size allows."""
-        if experts.joinable(w.slots, w.shared):
-            y = _rows_of(w.slots, x, plan, w.shared)
-            return y, y[plan.rows * plan.topk :]
-        y, shared = self._branches.beside(
-            partial(_rows_of, w.slots, x, plan), partial(_rows_of, w.shared, x, self._only(w.shared, x.rows))
-        )
-        return y, shared
-
-    def _only(self, shared: Slots, rows: int) -> Plan:
-        """The plan of so many rows that all visit the one expert there is; made once."""
-        plan = self._plans.get(rows)
-        if plan is None:
-            plan = self._plans[rows] = experts.plan(
-                torch.zeros((rows, 1), dtype=torch.int32, device=self._device), shared
-            )
-        return plan
+        return self._visits.rows(m, route, w)
 
     def ngram_numbers(self, batch: Any) -> tuple[Any, Any]:
         """See `Ops.ngram_numbers`; a window's are the batch alone, for `ngram_gate` to begin with."""
@@ -621,11 +543,6 @@ class GpuOps:
         if residual.out is not None:
             self._write(residual)
         return residual.x
-
-
-def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:
