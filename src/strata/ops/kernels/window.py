@@ -54,7 +54,7 @@ def _streams(pdl: dict[str, bool]) -> list[Kernel]:
                 {"KIND": kind, "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
                 (*product, "xn", "m", "m_q", "m_s", "m_z"), 4, normative=False,
             )
-            for kind, rows in (("Q8_0", 1), ("Q8_0", 8), ("IQ4_NL", 1))
+            for kind, rows in (("Q8_0", 1), ("Q8_0", 8))
         ),
         _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams, piece),
         _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
@@ -72,7 +72,7 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
                 f"moe.route_and_plan.T{rows}", moe.route_and_plan, route | plan,
                 choice | {"T": rows, "ROWS": rows, "PLACES": 16, "M": 16 * rows}, rows,
             )
-            for rows in (1, 4, 8)
+            for rows in (1, 8)
         ),
     ]  # fmt: skip
 
