@@ -85,8 +85,8 @@ def window(
 
     Args:
         u: float32 [T, channels], the projection before the convolution: heads of q, of k, of v.
-        x: float32 [T, WIDTH], what was projected; gates: float32 [2 NV, WIDTH], the projections alpha, then beta. Each is
-            a few numbers for each head, not worth a launch.
+        x: float32 [T, WIDTH], what was projected.
+        gates: float32 [2 NV, WIDTH], the projections alpha, then beta: two numbers a head, not worth a launch.
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before the window.
         slots: int32 [conversations].
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
