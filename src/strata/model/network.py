@@ -14,7 +14,7 @@ from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.mtp import MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
-from strata.model.state import State
+from strata.model.state import MtpState, State
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
@@ -133,6 +133,8 @@ class Network:
             What `commit` and a choice from `predictions` would have come to, already committed; None where the device
             leaves both to the host.
         """
+        if any(isinstance(state.mtp, MtpState) for state, _ in done):  # that head follows commits of the host
+            return None
         decisions = self.ops.decide(done, rules)
         for (state, one), decision in zip(done, decisions or (), strict=False):
             self._follow(state, one, len(decision.ids))
@@ -160,7 +162,7 @@ class Network:
         self._follow(state, done, n)
 
     def _follow(self, state: State, done: Pass, n: int) -> None:
-        """Keep what the draft head needs of accepted rows."""
+        """Leave accepted rows to the draft head."""
         if state.mtp is not None:
             mtp.follow(state, done, n)
             if len(state.mtp.pending_ids) > mtp.PENDING:

@@ -24,7 +24,8 @@ from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
-from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
+from strata.ops.hyper_connection.gates import gated_mean
+from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
@@ -66,7 +67,7 @@ class GpuRoute(NamedTuple):
     experts: Tensor
     weights: Tensor
     shared: Tensor
-    plan: Plan | None
+    plan: Plan | None = None
 
 
 class GpuOps:
@@ -123,7 +124,10 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
-        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self._prompt = None
+        if tensor_cores:
+            select = self._few, self._tile
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
@@ -342,8 +346,12 @@ class GpuOps:
             num_warps=block // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
+        up: Any = w.up
+        if isinstance(up, PlaneMatrix) and count <= MAX_ROWS and low.quantised and m.quantised:
+            gated_mean(up, low.quantised, xn.x, m.x, m.quantised)
+            return m, shares
         hc.mix[(-(-c.H // part), count)](
-            linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
+            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
             num_warps=part // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         return m, shares
@@ -376,7 +384,7 @@ class GpuOps:
         if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
             self._recording.cut()
 
-    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Any, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
         """What is projected, u, raw, and z, which is there when what comes last is called."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
@@ -478,7 +486,7 @@ class GpuOps:
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
         if isinstance(m, PromptRows):
-            return GpuRoute(*self._reader.route(m, w))
+            return GpuRoute(*self._reader.route(m, w), None)
         logits = linear(m, w.choosing)
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
@@ -506,21 +514,25 @@ class GpuOps:
         a = m.quantised
         assert a is not None
         if route.plan is not None:
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, a, route.plan),
-                partial(_rows_of, w.shared, a, self._only(w.shared, a.rows)),
-            )
+            y, shared = self._visited(w, a, route.plan)
             return ExpertRows(y, route.weights, shared, route.shared)
         out = torch.empty_like(m.x)
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
-                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
-            )
+            y, shared = self._visited(w, x, experts.plan(route.experts[part].contiguous(), w.slots))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
+
+    def _visited(self, w: DeviceMoe, x: Activations, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Rows of the chosen experts, and of the shared one: in the same launches where its size allows."""
+        if experts.joinable(w.slots, w.shared):
+            y = _rows_of(w.slots, x, plan, w.shared)
+            return y, y[plan.rows * plan.topk :]
+        y, shared = self._beside(
+            partial(_rows_of, w.slots, x, plan), partial(_rows_of, w.shared, x, self._only(w.shared, x.rows))
+        )
+        return y, shared
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -626,9 +638,9 @@ class GpuOps:
         return residual.x
 
 
-def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
+def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
+    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:

@@ -6,6 +6,7 @@ from strata.ops import dependent
 from strata.ops.choice import gpu as choice
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
+from strata.ops.hyper_connection.gates import up_mix
 from strata.ops.kernels.entry import Kernel
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
@@ -38,6 +39,7 @@ def _streams(pdl: dict[str, bool]) -> list[Kernel]:
     streams = {"H": 2560, "S": 4, **pdl}
     chunk, parts = hc.chunk(2560), 10240 // hc.PART
     add = streams | {"CHUNK": chunk, "PARTS": parts}
+    product = {"w": "*u8", "table": "*i16", "q": _I, **dict.fromkeys(("s", "z", "scale"), _F)}
     rank = {"R": 320, "S": 4, "BLOCK": 512, "WIDTH": 10240, "PART": hc.PART, "PARTS": parts, **pdl}
     return [
         *(
@@ -48,6 +50,14 @@ def _streams(pdl: dict[str, bool]) -> list[Kernel]:
             for name, topk in (("", 0), (".experts", 10))
         ),
         _kernel("hc.low", hc.low, low, rank, 16),
+        *(
+            Kernel(
+                f"hc.up_mix.{kind}.T{rows}", up_mix, product | {"xn": _F, "m": _F, "m_q": "*i8", "m_s": _F, "m_z": _F},
+                {"KIND": kind, "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
+                (*product, "xn", "m", "m_q", "m_s", "m_z"), 4, normative=False,
+            )
+            for kind, rows in (("Q8_0", 1), ("Q8_0", 8), ("IQ4_NL", 1))
+        ),
         _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams | {"BLOCK": 128}, 4),
         _kernel("hc.write", hc.write, due, add | {"TOPK": 10}, 4),
         _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
