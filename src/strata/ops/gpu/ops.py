@@ -25,6 +25,7 @@ from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import gated_mean
+from strata.ops.matvec.together import product_all
 from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
@@ -97,7 +98,6 @@ class GpuOps:
         self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches: list[torch.cuda.Stream] = []
-        self._aside: torch.cuda.Stream | None = None
         self._plans: dict[int, Plan] = {}
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
@@ -385,29 +385,26 @@ class GpuOps:
             self._recording.cut()
 
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """What is projected, u, raw, and z, which is there when what comes last is called."""
+        """The projections, raw: u, z, gates."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
         self._count_mixer()
-        z, join = self._until(lambda: linear(m, w.z))
-        return m.x, linear(m, w.qkv), z, join
+        return self._projected(m, w.qkv, w.z, w.gates)
 
-    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: DeviceGdn) -> Rows | PromptRows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
         if isinstance(batch, PromptBatch):
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        m, u, z, join = x
+        u, z, gates = x
         raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
-        strength = torch.empty((batch.rows, g.nv), dtype=torch.float32, device=self._device)
         gdn.window[(g.nv, batch.conversations, g.d // values)](
-            u, m, w.gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
             pool.states, batch.places, batch.spares,
-            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], strength, raw, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, WIDTH=self._c.H, PART=gdn.PART,
-            VALUES=values, **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
+            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
-        join()
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
         gdn.gate[(batch.rows, g.nv)](
             raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
@@ -424,7 +421,13 @@ class GpuOps:
         if isinstance(m, PromptRows):
             return self._reader.qsa_project(m, w)
         self._count_mixer()
-        return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
+        return self._projected(m, w.q, w.k, w.v, w.iq, w.ik)
+
+    def _projected(self, m: Rows, *matrices: Any) -> tuple[Tensor, ...]:
+        """Rows times several matrices, in one launch where there are few rows."""
+        if len(m.x) > MAX_ROWS:
+            return tuple(linear(m, w) for w in matrices)
+        return product_all(m.x, m.quantised, matrices)
 
     def qsa_attend(
         self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
@@ -563,19 +566,6 @@ class GpuOps:
         for branch in self._branches[: len(bodies) - 1]:
             main.wait_stream(branch)
         return tuple(results)
-
-    def _until(self, body: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-        """Run a body; inside a captured graph beside what follows, until the function that is returned is called."""
-        if not self._graphs or not torch.cuda.is_current_stream_capturing():
-            return body(), lambda: None
-        main = torch.cuda.current_stream()
-        if self._aside is None:
-            self._aside = torch.cuda.Stream()
-        aside = self._aside
-        aside.wait_stream(main)
-        with torch.cuda.stream(aside):
-            result = body()
-        return result, lambda: main.wait_stream(aside)
 
     def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
         """See `Ops.ngram_numbers`."""
