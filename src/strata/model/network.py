@@ -119,8 +119,8 @@ class Network:
         """Predictions float32 [T, V] of all rows of a window."""
         ready = [done.logits for done in passes if done.logits is not None]
         if len(ready) == len(passes):
-            return torch.cat(ready).cpu().numpy()
-        return self.logits(torch.cat([done.residual for done in passes])).cpu().numpy()
+            return _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
+        return _on_host(self.logits(torch.cat([done.residual for done in passes])))
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.
@@ -179,3 +179,13 @@ class Network:
         if positions.shape != (len(ids), 3):
             raise RequestError(f"positions must be [{len(ids)}, 3], not {list(positions.shape)}")
         return positions
+
+
+def _on_host(x: Tensor) -> NDArray[np.float32]:
+    """A copy in memory of its own where `x` is on a GPU: pinned, because a row of logits is a megabyte."""
+    if x.device.type == "cuda":
+        staged = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        staged.copy_(x, non_blocking=True)
+        torch.cuda.current_stream(x.device).synchronize()
+        x = staged
+    return x.numpy()

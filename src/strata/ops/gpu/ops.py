@@ -380,7 +380,7 @@ class GpuOps:
             self._recording.cut()
 
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """The projections, raw: u, gates, z."""
+        """The projections, raw: u, z, gates."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
         self._count_mixer()
@@ -394,10 +394,11 @@ class GpuOps:
         if isinstance(batch, PromptBatch):
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        u, gates, z = x
+        u, z, gates = x
         raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
         gdn.window[(g.nv, batch.conversations, g.d // values)](
-            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt, pool.states, batch.places, batch.spares,
+            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares,
             batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
             LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
             **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
