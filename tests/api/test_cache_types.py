@@ -8,8 +8,8 @@ import strata
 from strata.cli.main import main
 from strata.config.settings import SETTINGS
 from strata.errors import RequestError
-from strata.loading.ram import shown_bytes
-from strata.model.kv import TYPES, token_bytes
+from strata.loading.shown import shown_bytes
+from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
 from support.tiny_file import write_tiny
 
 TEXT = "a b c d e f g h " * 13
@@ -21,7 +21,7 @@ def tiny(tmp_path_factory) -> Path:
 
 
 def test_all_are_settings() -> None:
-    assert SETTINGS["kv"].kind.words == TYPES
+    assert SETTINGS["kv"].kind.words == (*TYPES, *DEVICE_TYPES)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -60,5 +60,5 @@ def test_the_command_line(tiny, capsys, monkeypatch) -> None:
         size = round(token_bytes(model.config))
     assert main(["inspect", str(tiny), "--kv", "q8"]) == 0
     assert f"{shown_bytes(size)} a token, keys and values in q8" in capsys.readouterr().out
-    assert main(["inspect", str(tiny), "--kv", "bf16"]) == 2
-    assert "--kv must be f32, f16, q8 or q4, not 'bf16'" in capsys.readouterr().err
+    assert main(["inspect", str(tiny), "--kv", "q5"]) == 2
+    assert "--kv must be f32, f16, q8, q4 or bf16, not 'q5'" in capsys.readouterr().err

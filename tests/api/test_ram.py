@@ -5,6 +5,7 @@ import pytest
 
 from strata.errors import StrataError
 from strata.loading import ram
+from strata.loading.shown import shown_bytes
 
 GIB = 1 << 30
 
@@ -97,4 +98,4 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers() -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (16_100_000, "16.1 MB"), (128 * 10**9, "128 GB")],
 )
 def test_sizes_have_three_digits(count, shown) -> None:
-    assert ram.shown_bytes(count) == shown
+    assert shown_bytes(count) == shown

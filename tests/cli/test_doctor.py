@@ -6,7 +6,7 @@ import pytest
 from strata.cli.doctor import command
 from strata.cli.doctor.facts import Facts, _cpu, gather
 from strata.cli.doctor.gpu import Gpu, gpus, parse
-from strata.cli.doctor.verdicts import Level, verdicts
+from strata.cli.doctor.verdicts import Box, Level, verdicts
 from strata.cli.main import main
 from strata.loading import ram
 
@@ -66,17 +66,33 @@ def test_the_machines_own_facts_are_there() -> None:
 @pytest.mark.parametrize("box", [None, "no file"])
 @pytest.mark.parametrize("cards", [(), (CARD,)], ids=["no card", "a card"])
 def test_verdicts_are_honest(box, cards) -> None:
-    judged = verdicts(facts(gpus=cards), box)
+    judged = verdicts(facts(gpus=cards), Box(box))
     assert (judged[0].level is Level.BAD) == (box is not None)
     assert "no file" in judged[0].text or box is None
     assert "80 billion of 4 bits each in the 40.0 GB" in judged[1].text
-    assert ("RTX 3060 will not be used" in judged[2].text) == bool(cards)
+    if not cards:
+        assert "No NVIDIA GPU was found" in judged[2].text
+
+
+def test_what_a_card_is_good_for_is_said() -> None:
+    used = verdicts(facts(gpus=(CARD,)), Box(None, "cuda:0", "cuda:0 (RTX): 1 GB of weights"))[2:]
+    assert [(v.level, "ran on cuda:0 (RTX): 1 GB of weights." in v.text) for v in used] == [(Level.GOOD, True)]
+    full = verdicts(facts(gpus=(CARD,)), Box(why="the card is full"))[2:]
+    assert [v.text for v in full] == ["No GPU is used: the card is full."]
+    plain = facts(gpus=(CARD,), packages={"torch": "2.13.0+cpu"})
+    assert "torch 2.13.0+cpu is built without CUDA" in verdicts(plain, Box())[2].text
+    assert "finds none that it can use" in verdicts(facts(gpus=(CARD,)), Box())[2].text
+    for capability in ("6.1", "7.0"):
+        old = Gpu("Tesla P40", 24 << 30, "570.1", capability)
+        (said,) = verdicts(facts(gpus=(old,)), Box())[2:]
+        assert f"compute capability {capability}; the kernels need 7.5" in said.text
+        assert "compile for 6.1 and 7.0 as well, but were never run there" in said.text
 
 
 @pytest.mark.parametrize("box", [None, "it is missing"])
 def test_the_command_says_all_and_its_exit_code_is_pebbles(capsys, monkeypatch, box) -> None:
     monkeypatch.setattr("strata.cli.doctor.facts.gather", lambda: facts(gpus=(CARD,)))
-    monkeypatch.setattr(command, "_try_the_box", lambda: box)
+    monkeypatch.setattr(command, "_try_the_box", lambda: Box(box, "cuda:0", "cuda:0 (it)"))
     assert main(["doctor"]) == (0 if box is None else 1)
     text = capsys.readouterr().out
     for part in ("triton missing", "Abacus; 4 cores, 8 threads", "avx2", "64.0 GB, 40.0 GB available", "5.00 GB free"):
@@ -91,4 +107,4 @@ def test_the_command_says_all_and_its_exit_code_is_pebbles(capsys, monkeypatch, 
 
 def test_a_box_that_cannot_be_opened_is_a_reason(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("strata.pebble.path", lambda _: tmp_path / "gone.gguf")
-    assert "missing from this installation" in str(command._try_the_box())
+    assert "missing from this installation" in command._try_the_box().problem

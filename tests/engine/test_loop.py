@@ -47,6 +47,9 @@ class Scripted:
         state.ids += done.ids[:n]
         state.length += n
 
+    def decide(self, done, rules) -> None:
+        """The host chooses."""
+
     def predictions(self, passes):
         return self.logits(torch.cat([done.residual for done in passes])).numpy()
 

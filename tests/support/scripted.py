@@ -33,6 +33,10 @@ class Scripted:
         self.prompt = []
         return SimpleNamespace(length=0)
 
+    def fits(self, _needs: object) -> bool:
+        """It needs no memory."""
+        return True
+
     def read(self, state: SimpleNamespace, ids: list[int]) -> torch.Tensor:
         """Note the prompt."""
         self.prompt += ids
@@ -49,6 +53,9 @@ class Scripted:
     def commit(self, state: SimpleNamespace, _done: SimpleNamespace, n: int) -> None:
         """Count."""
         state.length += n
+
+    def decide(self, _done: list[Any], _rules: list[Any]) -> None:
+        """Leave it to the host."""
 
     def predictions(self, passes: list[SimpleNamespace]) -> NDArray[np.float32]:
         """Of all rows of a window."""

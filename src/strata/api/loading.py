@@ -4,6 +4,7 @@ from pathlib import Path
 
 from strata.api.model import Model
 from strata.loading.cache import check_kv
+from strata.loading.device import AUTO, check_device
 from strata.loading.files import ModelFile
 from strata.loading.network import OnLoad, check_threads
 from strata.loading.stretch import check_context
@@ -17,7 +18,8 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     rope_scale: float | None = None,
-    kv: str = "f32",
+    kv: str | None = None,
+    device: str = AUTO,
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -37,7 +39,10 @@ def load(
             less memory.
         rope_scale: stretch the trained context this many times (YaRN), which changes short texts too; 1 is off, None
             leaves what the file has.
-        kv: type in which keys and values are kept: "f32", "f16", "q8" or "q4"; smaller ones are less exact.
+        kv: type in which keys and values are kept: "f32", "f16", "q8" or "q4" on the CPU, smaller ones less exact;
+            "bf16" on a GPU; None is f32 or bf16.
+        device: "cpu"; "cuda" or "cuda:N" for a GPU; or "auto": a GPU if the model can run there and is not too
+            large for it, else the CPU. `Model.ready` has `device`, `placed` and, where a GPU was not taken, `why`.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -48,15 +53,16 @@ def load(
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer or chat template cannot be used.
         StrataError: it does not fit into memory, or there is no such file.
-        RequestError: threads is no integer from 1 to 1024, the model cannot have such a context or cache, or an option
-            is unknown or out of range.
+        RequestError: threads is no integer from 1 to 1024, the model cannot have such a context or cache or cannot run
+            on the GPU that was asked for, or an option is unknown or out of range.
         EngineError: the process died while loading.
     """
     check_threads(threads)
     check_context(context, rope_scale)
     check_kv(kv)
+    check_device(device)
     file = ModelFile.open(path)
-    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv)
+    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device)
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
         return Model(source, file.tokenizer, file.template, file.sampling, file)
@@ -76,6 +82,7 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             context=setup.context,
             rope_scale=setup.rope_scale,
             kv=setup.kv,
+            device=setup.device,
             on_load=on_load,
             options=setup.options,
         )

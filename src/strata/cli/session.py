@@ -1,5 +1,6 @@
 """A model loaded as the settings say, with what a person should hear about it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,11 @@ from strata.cli.progress import Bar
 from strata.config import Settings
 from strata.config.settings import rope_factor
 from strata.loading.bundled import BUNDLED
+from strata.loading.device import AUTO, CPU
 
 if TYPE_CHECKING:
     from strata.api import Model, Options
+    from strata.worker import Ready
 
 
 def load_model(settings: Settings, output: Output) -> "Model":
@@ -26,13 +29,23 @@ def load_model(settings: Settings, output: Output) -> "Model":
             context=settings.context,
             rope_scale=rope_factor(settings),
             kv=settings.kv,
+            device=settings.device,
             process=True,
             on_load=bar.step,
         )
+    _say_where(model.ready, settings, output)
     if model.unused:
         more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
         output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")
     return model
+
+
+def _say_where(ready: "Ready", settings: Settings, output: Output) -> None:
+    """Which device computes, and with how much memory; without a GPU only a person who looks on is told."""
+    if ready.why:
+        output.note(f"on the CPU, not on the GPU: {ready.why}")
+    if ready.device != CPU or ready.why or settings.device != AUTO or sys.stderr.isatty():
+        output.note(f"on {ready.placed}")
 
 
 def options(settings: Settings) -> "Options":

@@ -1,6 +1,7 @@
 """The kinds of values a setting can have: how a text becomes one, and which ones are in range."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,24 @@ class Text:
     def check(self, value: Any) -> Any:
         """From a file or a flag, where values have types."""
         if not isinstance(value, str) or not value:
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A text of some form."""
+
+    pattern: str
+    meaning: str
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
             raise UnfitError(self.meaning)
         return value
 
@@ -140,4 +159,4 @@ class Number:
         return number
 
 
-Kind = Text | Choice | Switch | Integer | Number
+Kind = Text | Matching | Choice | Switch | Integer | Number

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strata.config.kinds import Choice, Integer, Kind, Number, Switch, Text
+from strata.config.kinds import Choice, Integer, Kind, Matching, Number, Switch, Text
 from strata.errors import ConfigError
 
 
@@ -21,6 +21,11 @@ class Settings:
     threads: int | None = _setting(
         Integer(1, 1024), "CPU threads to compute with.", unset="one for a small model, else one a core"
     )
+    device: str = _setting(
+        Matching(r"auto|cpu|cuda(:\d{1,3})?", "auto, cpu, cuda, or cuda:N for the Nth GPU"),
+        "Where to compute: auto takes a GPU if the model fits there, and says which or why not.",
+        default="auto",
+    )
     context: int | None = _setting(
         Integer(2),
         "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",
@@ -36,10 +41,10 @@ class Settings:
         "Make the context this many times as long as the trained one; 1 is off. It changes short texts too.",
         unset="the model file's, else off",
     )
-    kv: str = _setting(
-        Choice(("f32", "f16", "q8", "q4")),
+    kv: str | None = _setting(
+        Choice(("f32", "f16", "q8", "q4", "bf16")),
         "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
-        default="f32",
+        unset="f32 on the CPU, bf16 on a GPU",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"

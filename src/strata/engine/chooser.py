@@ -66,6 +66,17 @@ class Chooser:
         self._only_stops = np.zeros(vocabulary, np.bool_)
         self._only_stops[list(self._stop_ids)] = True
 
+    @property
+    def plain(self) -> bool:
+        """Whether a token depends on nothing but its row's logits, and is the likeliest."""
+        s = self._sampling
+        return s.greedy and not s.biases and self._history is None and self._constraint is None
+
+    @property
+    def top(self) -> int:
+        """How many of the likeliest tokens are reported with each."""
+        return self._top
+
     def verify(self, logits: NDArray[np.float32], guesses: "Sequence[int]", first: int) -> Verdict:
         """Choose from the rows of a window in order, until a guess is refused or the text ends.
 

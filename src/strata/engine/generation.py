@@ -16,11 +16,12 @@ from strata.engine.drafting.timings import Timings
 from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
 from strata.engine.request import Request
 from strata.engine.trace import Trace, WindowRecord
+from strata.engine.verify import Verdict
 from strata.errors import RequestError, StrataError
 
 if TYPE_CHECKING:
-    from strata.engine.verify import Verdict
     from strata.model import Network, State
+    from strata.model.decision import Decision, Greedy
     from strata.model.ops import Pass
 
 CUT = 64
@@ -81,6 +82,7 @@ class Generation:
             constraint=request.constraint.fork() if request.constraint else None,
             logprobs=request.logprobs,
         )
+        self._greedy = _greedy(self._chooser, request)
         self._drafter = drafter
         self._timings = timings
         self._unseen: list[int] = []  # tokens the drafter has not been told of
@@ -190,14 +192,36 @@ class Generation:
             self.end(FinishReason.ERROR, error=error)
             return None
 
-    def commit(self, done: "Pass", verdict: "Verdict", guesses: Guesses, seconds: float | None) -> int:
+    @property
+    def greedy(self) -> "Greedy | None":
+        """What a device has to know to choose for it; None where the host has to."""
+        return self._greedy
+
+    def decided(self, done: "Pass", decision: "Decision") -> "Verdict | None":
+        """What a device decided and committed, as `verify` would have put it.
+
+        A row that computed no numbers is brought to the host, which says what is wrong with it.
+        """
+        chosen = zip(decision.ids, decision.logprobs, decision.tops, strict=True)
+        tokens = tuple(Token(*one) for one in chosen)
+        if decision.broken is None:
+            return Verdict(tokens, len(tokens))
+        row = decision.broken
+        last = self.verify(self.network.predictions([done])[row : row + 1], Guesses())
+        return last and Verdict(tokens + last.tokens, row + 1, last.error)
+
+    def commit(
+        self, done: "Pass", verdict: "Verdict", guesses: Guesses, seconds: float | None, *, committed: bool = False
+    ) -> int:
         """Accept the rows that are part of the text, and say how many guesses were right.
 
         The drafter learns from a window that took so many seconds; None if it held rows of others, too.
         A row that computed no numbers is not accepted, though its token is part of the text: nothing of it stays.
+        If the rows are `committed` already, that is all.
         """
         rows = len(verdict.tokens) if verdict.error else verdict.rows
-        self.network.commit(self.state, done, rows)
+        if not committed:
+            self.network.commit(self.state, done, rows)
         right = max(0, rows - 1)
         self._windows += 1
         if guesses.ids:
@@ -254,6 +278,14 @@ def _check(network: "Network", state: "State", request: Request, first: int, roo
         raise RequestError(f"token id {outside} is outside the vocabulary of {network.config.V}")
     if request.drafting.depth and request.drafting.head and state.mtp is None:
         raise RequestError("the draft head cannot guess: this network was built without drafts")
+
+
+def _greedy(chooser: Chooser, request: Request) -> "Greedy | None":
+    if not chooser.plain:
+        return None
+    from strata.model.decision import Greedy  # the command line checks requests without waiting for torch
+
+    return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top)
 
 
 def _as_ours(error: Exception) -> StrataError:

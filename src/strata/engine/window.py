@@ -15,6 +15,8 @@ from strata.errors import RequestError
 
 if TYPE_CHECKING:
     from strata.model import Network
+    from strata.model.decision import Decision
+    from strata.model.ops import Pass
 
 
 def step(network: "Network", generations: Sequence[Generation], *, trace: Trace | None = None) -> list[list[Event]]:
@@ -60,18 +62,33 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     guessed = clock()
     rows = 1 + len(guesses.ids)
     passes = network.window([(g.state, [g.newest, *guesses.ids]) for g in going])
-    logits = network.predictions(passes)
+    decisions = _decided(network, going, passes)
+    logits = None if decisions else network.predictions(passes)
     ran = clock()
-    verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
+    if decisions:
+        verdicts = [g.decided(done, one) for g, done, one in zip(going, passes, decisions, strict=True)]
+    else:
+        assert logits is not None
+        verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
     verified = clock()
     accepted, tokens = 0, {}
     for generation, done, verdict in zip(going, passes, verdicts, strict=True):
         if verdict is not None:
             seconds = (clock() - guessed) / 1e9 if len(going) == 1 else None
-            accepted += generation.commit(done, verdict, guesses, seconds)
+            accepted += generation.commit(done, verdict, guesses, seconds, committed=decisions is not None)
             tokens[id(generation)] = generation.take(verdict)
     if trace is not None:
         times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
-        trace.add(WindowRecord(began, len(logits), len(going), drafted, accepted, {}, {}, 0.0, *times))
+        trace.add(WindowRecord(began, rows * len(going), len(going), drafted, accepted, {}, {}, 0.0, *times))
     return tokens
+
+
+def _decided(
+    network: "Network", generations: Sequence[Generation], passes: "Sequence[Pass]"
+) -> "list[Decision] | None":
+    """What the device chose and committed, if it can choose for all of them; else that is the host's."""
+    rules = [g.greedy for g in generations if g.greedy]
+    if len(rules) < len(generations):
+        return None
+    return network.decide([(g.state, done) for g, done in zip(generations, passes, strict=True)], rules)

@@ -1,21 +1,23 @@
 """The network of a model file, its weights in memory."""
 
+import logging
 import mmap
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
-from strata.loading import ram
+from strata.loading import gpu, ram
 from strata.loading.cache import cached_as
+from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.stretch import stretched
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
-    from strata.model import ModelConfig, Network
+    from strata.model import Inventory, ModelConfig, Network
 
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
@@ -23,7 +25,26 @@ SMALL = 4_000_000
 THREADS = range(1, 1025)
 """Threads that may be asked for; where the system refuses to start so many, torch ends the process."""
 
+CONVERSATIONS = 8
+"""That run at once, if nobody says how many."""
+
 OnLoad = Callable[[int, int], None]
+
+log = logging.getLogger("strata.loading")
+
+
+class Loaded(NamedTuple):
+    """What was loaded.
+
+    Attributes:
+        network: it.
+        unused: names of tensors that it has no use for.
+        placement: where it is.
+    """
+
+    network: "Network"
+    unused: tuple[str, ...]
+    placement: Placement
 
 
 def check_threads(threads: int | None) -> None:
@@ -42,9 +63,11 @@ def load_network(
     threads: int | None = None,
     context: int | None = None,
     rope_scale: float | None = None,
-    kv: str = "f32",
+    kv: str | None = None,
+    device: str = AUTO,
+    conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
-) -> tuple["Network", tuple[str, ...]]:
+) -> Loaded:
     """Read the weights of an open file.
 
     All that can be known to be wrong is found before memory is taken.
@@ -56,40 +79,90 @@ def load_network(
             far as the container's share of processor time allows.
         context: tokens a conversation may hold, see `strata.loading.stretch`.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
-        kv: type in which keys and values are kept, see `strata.model.kv`.
+        kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU.
+        device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
+            too large for it, and else the CPU, and says why.
+        conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
-
-    Returns:
-        The network, and the names of tensors that it has no use for.
 
     Raises:
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer cannot be used.
         StrataError: it does not fit into memory.
-        RequestError: threads is no integer from 1 to 1024, or the model cannot have such a context or cache.
+        RequestError: threads is no integer from 1 to 1024, the model cannot have such a context or cache, or it cannot
+            run on the GPU that was asked for.
     """
     from strata.model import load_config
 
     check_threads(threads)
+    check_device(device)
     try:
         config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
-        return _load(file, config, threads, on_load)
+        why = ""
+        if device != CPU:
+            try:
+                found = _on_gpu(file, config, device, kv, conversations, on_load)
+                if found is not None:
+                    return found
+            except RequestError as error:
+                if device != AUTO:
+                    raise
+                why = str(error)
+                log.info("not on the GPU: %s", why)
+        if config.qsa.kv == gpu.KV:
+            raise RequestError(f"keys and values are kept as {gpu.KV} on a GPU only; leave --kv (kv=) out")
+        return _on_cpu(file, config, threads, on_load, why)
     except ModelError as error:
         raise file.error(error) from error
 
 
-def _load(
-    file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None
-) -> tuple["Network", tuple[str, ...]]:
-    import torch
-
-    from strata.experts.pool import choose, read
-    from strata.model import Network, load_weights, take_inventory
-    from strata.ops import bind, workers
+def _inventory(file: "ModelFile", config: "ModelConfig") -> "Inventory":
+    from strata.model import take_inventory
 
     inventory = take_inventory(file.directory, config)
     if file.tokenizer.size > config.V:
         raise ModelError(f"the tokenizer has {file.tokenizer.size} tokens, but the embedding only {config.V} rows")
+    return inventory
+
+
+def _on_gpu(
+    file: "ModelFile",
+    config: "ModelConfig",
+    device: str,
+    kv: str | None,
+    conversations: int,
+    on_load: OnLoad | None,
+) -> Loaded | None:
+    """The network on a GPU; None if the machine has none and any device will do.
+
+    Raises:
+        RequestError: it cannot run there; says why.
+    """
+    from strata.model import load_weights
+
+    card = gpu.find(device)
+    if card is None:
+        if device == AUTO:
+            return None
+        raise RequestError("torch finds no GPU it can use here; `strata doctor` says what this machine has")
+    gpu.check_card(card)
+    gpu.check_kv(kv)
+    gpu.check_shapes(config)
+    inventory = _inventory(file, config)
+    if inventory.widened:
+        raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
+    network, placement = gpu.network(card, load_weights(file.directory, config), config, conversations, on_load)
+    return Loaded(network, inventory.unused, placement)
+
+
+def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None, why: str) -> Loaded:
+    import torch
+
+    from strata.experts.pool import choose, read
+    from strata.model import Network, load_weights
+    from strata.ops import bind, workers
+
+    inventory = _inventory(file, config)
     ram.check(inventory.bytes, ram.measure())
     if threads is None and config.V * config.H < SMALL:
         threads = 1
@@ -97,7 +170,8 @@ def _load(
     if threads is not None:
         torch.set_num_threads(threads)
     weights = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
-    return Network(config, weights, bind("cpu", config)), inventory.unused
+    placement = Placement(CPU, weights=inventory.bytes, why=why)
+    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement)
 
 
 class _Watched:

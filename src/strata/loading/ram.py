@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from strata.errors import StrataError
+from strata.loading.shown import shown_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,6 @@ def check(needed: int, ram: Ram) -> None:
             f"weights stay in RAM as the file stores them; this model needs {shown_bytes(needed)}, "
             f"{shown_bytes(ram.available)} available{inside}"
         )
-
-
-def shown_bytes(count: int) -> str:
-    """Bytes as people read them, with three digits; 1 GB is 10**9 bytes."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= unit:
-            value = count / unit
-            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {name}"
-    return f"{count} B"
 
 
 def memory_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[Path]:

@@ -4,9 +4,12 @@ Cell i combines token i's residual with token i+1, sits at token i's position an
 leaves the inputs of the cells it completes (`follow`). They are computed together with the first step of the next
 draft, which costs hardly more than that step alone, or by `feed`. Drafting writes cells behind them, which are
 overwritten later.
+
+Devices whose states hold another kind of memory for the head do all this in their own way (`strata.ops.gpu.draft`).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,9 +66,12 @@ def run(
 
 def follow(state: State, done: Pass, n: int) -> None:
     """Note the inputs of the cells that the n tokens just committed to `state` complete."""
-    memory = state.mtp
+    memory: Any = state.mtp
     assert memory is not None
     if n == 0:
+        return
+    if not isinstance(memory, MtpState):
+        memory.follow(done, n, state.length)
         return
     residual = torch.cat((memory.residual[None], done.residual[: n - 1]))
     first = 0 if state.length > n else 1  # the very first token completes no cell
@@ -77,8 +83,11 @@ def follow(state: State, done: Pass, n: int) -> None:
 
 def feed(ops: Ops, c: ModelConfig, w: weights.Mtp, state: State, options: MtpOptions) -> None:
     """Compute and commit the cells that wait."""
-    memory = state.mtp
+    memory: Any = state.mtp
     assert memory is not None
+    if not isinstance(memory, MtpState):
+        memory.feed(w, options)
+        return
     count, cells = len(memory.pending_ids), memory.positions.length
     positions = state.positions.upto(state.length)[cells : cells + count]
     run(ops, c, w, memory, list(memory.pending_ids), memory.pending.upto(count), positions, options)
@@ -100,8 +109,11 @@ def draft(
     Greedy: each step feeds the next with its most probable token. The chain ends before a step whose token is less
     probable than `floor`. Nothing is committed but the cells that waited.
     """
-    memory = state.mtp
+    memory: Any = state.mtp
     assert memory is not None
+    if not isinstance(memory, MtpState):
+        drawn: list[Tensor] = memory.draft(w, token, depth, options, floor)
+        return drawn
     cells = state.length - 1
     positions = state.positions.upto(state.length)[memory.positions.length :]
     residual = torch.cat((memory.pending.upto(len(memory.pending_ids)), memory.residual[None]))

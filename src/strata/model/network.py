@@ -11,13 +11,14 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import forward, mtp
 from strata.model.config import ModelConfig
+from strata.model.decision import Decision, Greedy
 from strata.model.mtp import MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import State
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
-"""Rows a prompt pass computes at once; passes end at absolute multiples of it."""
+"""Rows a prompt pass computes at once on the CPU; passes end at absolute multiples of a device's `Ops.pass_rows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,18 @@ class Network:
         """The state of a conversation that has not begun."""
         return self.ops.new_state(drafts=self.drafts)
 
+    def fits(self, needs: Sequence[tuple[State | None, int]]) -> bool:
+        """Whether the device has memory for conversations to hold so many tokens each, all at once.
+
+        None stands for a conversation that has no memory there yet.
+        """
+        return self.ops.fits(needs)
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether a token gets the same bytes as part of a prompt and in a window."""
+        return self.ops.same_forms
+
     def read(self, state: State, ids: list[int], positions: Tensor | None = None) -> Tensor:
         """Read prompt tokens into `state`.
 
@@ -61,7 +74,7 @@ class Network:
         positions = self._check(state, ids, positions)
         residuals, first = [], 0
         while first < len(ids):
-            last = min(len(ids), first + PASS_ROWS - state.length % PASS_ROWS)
+            last = min(len(ids), first + self.ops.pass_rows - state.length % self.ops.pass_rows)
             piece = forward.segments([(state, ids[first:last], positions[first:last])])
             done = forward.run(self.ops, self.weights, piece, window=False)[0]
             self._commit(state, done, last - first)
@@ -108,6 +121,21 @@ class Network:
         if len(ready) == len(passes):
             return torch.cat(ready).cpu().numpy()
         return self.logits(torch.cat([done.residual for done in passes])).cpu().numpy()
+
+    def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.
+
+        Args:
+            done: every conversation of the last window with its pass, in order.
+            rules: how to choose for each.
+
+        Returns:
+            What `commit` and a choice from `predictions` would have come to, already committed; None where the device
+            leaves both to the host.
+        """
+        if any(state.mtp is not None for state, _ in done):  # the draft head follows commits of the host
+            return None
+        return self.ops.decide(done, rules)
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""

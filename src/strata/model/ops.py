@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
@@ -134,10 +135,32 @@ class Ops(Protocol):
 
     The T rows of a pass may belong to several conversations. What needs a conversation's own past takes the batch and
     the number of the layer.
+
+    Attributes:
+        pass_rows: most rows of a prompt pass.
     """
+
+    @property
+    def pass_rows(self) -> int:
+        """Most rows of a prompt pass."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """A name that differs where a stored state would be of no use: other hardware, or another order of sums."""
+        ...
+
+    @property
+    def same_forms(self) -> bool:
+        """Whether a token gets the same bytes as part of a prompt and in a window."""
+        ...
 
     def new_state(self, *, drafts: bool) -> Any:
         """The state of a conversation that has not begun; with `drafts` it also feeds the draft head."""
+        ...
+
+    def fits(self, needs: Sequence[tuple[Any, int]]) -> bool:
+        """Whether there is memory for conversations, or ones to come (None), to hold so many tokens each at once."""
         ...
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> Batch:
@@ -161,6 +184,14 @@ class Ops(Protocol):
 
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
+        ...
+
+    def decide(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """Take the likeliest tokens of a whole window, and commit the rows that are part of the text.
+
+        Returns:
+            What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
         ...
 
     def linear(self, x: Activations, w: weights.Matrix) -> Tensor:

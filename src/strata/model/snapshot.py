@@ -14,28 +14,24 @@ for one boundary only and is a `Checkpoint`. A span of rows up to a boundary and
 whole state, byte for byte.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from strata.errors import StrataError
-from strata.model.state import GdnState, QsaState, State
+from strata.model.parts import COUNTERS, UNSETTLED, Parts, StateParts
+from strata.model.state import State
 
 if TYPE_CHECKING:
     from strata.model.config import ModelConfig
-    from strata.model.rows import Rows
 
 Count = Callable[[int], int]
 """Rows of a table after so many tokens."""
-
-COUNTERS = "counters"
-
-UNSETTLED = frozenset({"mtp.pending", "mtp.pending_ids"})
-"""What only a state that is not settled holds."""
 
 
 class SnapshotError(StrataError):
@@ -92,52 +88,50 @@ class Checkpoint:
         return _bytes(self.tensors)
 
 
-def cut(state: State, start: int, end: int, ratio: int) -> Span:
+def cut(state: Any, start: int, end: int, ratio: int) -> Span:
     """Copy the rows of tokens [start, end) of a settled state; `ratio` is the tokens of an indexer block.
 
     Raises:
         SnapshotError: the state is not settled or has fewer tokens; or a number is not finite, so nothing may be built
             on it (case P02).
     """
-    if not 0 <= start < end <= state.length:
-        raise SnapshotError(f"tokens {start} to {end} are not within a state of {state.length}")
-    tables, numbers = {}, {}
-    for name, rows in _tables(state):
+    parts = parts_of(state)
+    if not 0 <= start < end <= parts.length:
+        raise SnapshotError(f"tokens {start} to {end} are not within a state of {parts.length}")
+    ranges = {}
+    for name, held in parts.counts().items():
         count = _count(name, ratio)
-        if rows.length != count(state.length):
+        if held != count(parts.length):
             raise SnapshotError(
-                f"{name} holds {rows.length} rows, but {count(state.length)} belong to {state.length} tokens; "
+                f"{name} holds {held} rows, but {count(parts.length)} belong to {parts.length} tokens; "
                 "only settled states are kept"
             )
-        tables[name] = rows.upto(rows.length)[count(start) : count(end)].clone()
-        numbers[name] = rows.decode(tables[name])
-    _check_finite(numbers, state.length)
+        ranges[name] = count(start), count(end)
+    tables = parts.rows(ranges)
+    _check_finite({name: parts.numbers(name, rows) for name, rows in tables.items()}, parts.length)
     return Span(start, end, ratio, tables)
 
 
-def checkpoint(state: State) -> Checkpoint:
+def checkpoint(state: Any) -> Checkpoint:
     """Copy what exists for the state's own boundary only.
 
     Raises:
-        SnapshotError: a number is not finite, so nothing may be built on it (case P02); or the state holds something
-            that neither a span nor a checkpoint would keep (case K01).
+        SnapshotError: a number is not finite, so nothing may be built on it (case P02); or the state is not settled, or
+            holds something that neither a span nor a checkpoint would keep (case K01).
     """
-    tables = {name for name, _ in _tables(state)}
-    tensors = {name: value.clone() for name, value in state.tensors() if name not in tables}
+    parts = parts_of(state)
+    tensors = parts.singles()
     waiting = sorted(name for name in UNSETTLED & tensors.keys() if tensors.pop(name).numel())
     if waiting:
         raise SnapshotError(
-            f"{', '.join(waiting)} of a state of {state.length} tokens waits; only settled states are kept"
+            f"{', '.join(waiting)} of a state of {parts.length} tokens waits; only settled states are kept"
         )
-    expected = {COUNTERS, *(name for name, _, _ in _single(state))}
-    if tensors.keys() != expected:
-        raise SnapshotError(f"no part of a snapshot keeps {', '.join(sorted(tensors.keys() ^ expected))}")
-    _check_finite(tensors, state.length)
-    return Checkpoint(state.length, tensors)
+    _check_finite(tensors, parts.length)
+    return Checkpoint(parts.length, tensors)
 
 
 def assemble(c: "ModelConfig", spans: Sequence[Span], end: Checkpoint, *, drafts: bool) -> State:
-    """The state whose parts these are.
+    """The state on the CPU whose parts these are.
 
     Args:
         c: dimensions.
@@ -146,33 +140,53 @@ def assemble(c: "ModelConfig", spans: Sequence[Span], end: Checkpoint, *, drafts
         drafts: whether the state feeds a draft head.
 
     Raises:
+        SnapshotError: as for `fill`.
+    """
+    state = State.empty(c, drafts=drafts)
+    fill(state, spans, end, c.qsa.ratio)
+    return state
+
+
+def fill(state: Any, spans: Sequence[Span], end: Checkpoint, ratio: int) -> None:
+    """Make a state that has not begun the one whose parts these are.
+
+    Args:
+        state: on any device.
+        spans: from the first token to the checkpoint's boundary, each beginning where the one before ends.
+        end: the checkpoint.
+        ratio: tokens of an indexer block.
+
+    Raises:
         SnapshotError: the parts leave a gap, stop at another boundary than the checkpoint's, miss or add a table, or
-            have another shape or type than such a model's.
+            have another shape or type than such a state's.
+        RequestError: the device has no memory for it.
     """
     _check_boundaries(spans, end.length)
-    state = State.empty(c, drafts=drafts)
-    for name, rows in _tables(state):
-        parts = [_take(span.tables, name) for span in spans]
-        _check_rows(name, rows, spans, parts, c.qsa.ratio)
-        if parts:
-            rows.write(torch.cat(parts))
-            rows.commit(sum(part.shape[0] for part in parts))
-    known = {name for name, _ in _tables(state)}
+    parts = parts_of(state)
+    like, rows = parts.like(), {}
+    for name, row in like.items():
+        rows[name] = [_take(span.tables, name) for span in spans]
+        _check_rows(name, row, spans, rows[name], ratio)
     for span in spans:
-        _check_names(span.tables, known)
-    singles = list(_single(state))
-    _check_names(end.tensors, {COUNTERS, *(name for name, _, _ in singles)})
-    for name, old, put in singles:
-        value = _take(end.tensors, name)
-        if value.shape != old.shape or value.dtype != old.dtype:
+        _check_names(span.tables, like.keys())
+    singles = parts.single_like()
+    _check_names(end.tensors, singles.keys())
+    for name, old in singles.items():
+        value = end.tensors[name]
+        if name != COUNTERS and (value.shape != old.shape or value.dtype != old.dtype):
             raise SnapshotError(_unlike(name, value, old.shape, old.dtype))
-        put(value.clone())
-    counters = [int(x) for x in _take(end.tensors, COUNTERS)]
-    if len(counters) != 2 + len(state.history) or counters[0] != end.length:
+    counters = [int(x) for x in end.tensors[COUNTERS]]
+    if len(counters) != len(singles[COUNTERS]) or counters[0] != end.length:
         raise SnapshotError(f"the counters {counters} are not those of a state of {end.length} tokens")
-    state.length, state.next_position = counters[:2]
-    state.history = tuple(counters[2:])
-    return state
+    parts.put(rows, end.tensors)
+
+
+def parts_of(state: Any) -> Parts:
+    """A state of any device as it is taken apart."""
+    if isinstance(state, State):
+        return StateParts(state)
+    parts: Parts = state.parts()
+    return parts
 
 
 def _check_finite(tensors: Mapping[str, Tensor], length: int) -> None:
@@ -191,15 +205,15 @@ def _check_boundaries(spans: Sequence[Span], length: int) -> None:
         raise SnapshotError(f"the rows end at token {at}, the recurrent states at {length}")
 
 
-def _check_rows(name: str, rows: "Rows", spans: Sequence[Span], parts: Sequence[Tensor], ratio: int) -> None:
-    count, like = _count(name, ratio), rows.upto(0)
+def _check_rows(name: str, like: Tensor, spans: Sequence[Span], parts: Sequence[Tensor], ratio: int) -> None:
+    count = _count(name, ratio)
     for span, part in zip(spans, parts, strict=True):
         expected = (count(span.end) - count(span.start), *like.shape[1:])
         if tuple(part.shape) != expected or part.dtype != like.dtype or span.ratio != ratio:
             raise SnapshotError(_unlike(name, part, expected, like.dtype))
 
 
-def _check_names(found: Mapping[str, Tensor], known: set[str]) -> None:
+def _check_names(found: Mapping[str, Tensor], known: AbstractSet[str]) -> None:
     if found.keys() != known:
         raise SnapshotError(f"missing or unknown in a snapshot: {', '.join(sorted(found.keys() ^ known))}")
 
@@ -212,30 +226,6 @@ def _take(tensors: Mapping[str, Tensor], name: str) -> Tensor:
 
 def _unlike(name: str, found: Tensor, shape: Sequence[int], dtype: torch.dtype) -> str:
     return f"{name} is {found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
-
-
-def _tables(state: State) -> Iterator[tuple[str, "Rows"]]:
-    """Everything that grows, by name."""
-    yield "positions", state.positions
-    named: list[tuple[str, GdnState | QsaState]] = [(f"layer.{i}", layer) for i, layer in enumerate(state.layers)]
-    if state.mtp:
-        yield "mtp.positions", state.mtp.positions
-        named.append(("mtp", state.mtp.kv))
-    for name, layer in named:
-        if isinstance(layer, QsaState):
-            for part in ("k", "v", "ik", "blocks"):
-                yield f"{name}.{part}", getattr(layer, part)
-
-
-def _single(state: State) -> Iterator[tuple[str, Tensor, Callable[[Tensor], None]]]:
-    """Every tensor that exists for one boundary only, by name, and how to put another in its place."""
-    yield "ngram_tail", state.ngram_tail, partial(setattr, state, "ngram_tail")
-    if state.mtp:
-        yield "mtp.residual", state.mtp.residual, partial(setattr, state.mtp, "residual")
-    for i, layer in enumerate(state.layers):
-        if isinstance(layer, GdnState):
-            yield f"layer.{i}.s", layer.s, partial(setattr, layer, "s")
-            yield f"layer.{i}.tail", layer.tail, partial(setattr, layer, "tail")
 
 
 def _count(name: str, ratio: int) -> Count:

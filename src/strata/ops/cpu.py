@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.config import ModelConfig, Ple
+from strata.model.decision import Greedy
 from strata.model.kv import Codec
 from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
 from strata.model.state import GdnState, QsaState, State
@@ -37,12 +38,20 @@ from strata.ops.rope import reference as rope
 class CpuOps:
     """`strata.model.ops.Ops` in torch and Numba."""
 
+    form = "cpu"
+    same_forms = True
+    pass_rows = 512
+
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
 
     def new_state(self, *, drafts: bool) -> State:
         """See `Ops.new_state`."""
         return State.empty(self._c, drafts=drafts)
+
+    def fits(self, needs: Sequence[tuple[State | None, int]]) -> bool:  # noqa: ARG002  # states grow in main memory
+        """See `Ops.fits`."""
+        return True
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
@@ -60,6 +69,9 @@ class CpuOps:
         """See `Ops.commit`."""
         assert isinstance(done, CpuPass)
         conversation.commit(state, done, n, self._c.qsa.ratio, delta_rule_advance)
+
+    def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
+        """See `Ops.decide`; the predictions are where the host chooses."""
 
     def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""

@@ -8,6 +8,7 @@ from strata.session.spacing import planned
 
 if TYPE_CHECKING:
     from strata.engine import Generation, Request
+    from strata.session.room import Aside
     from strata.session.store import Place
 
 WHOLE = 64
@@ -28,6 +29,7 @@ class Conversation:
         kept: places that hold something only because of this request.
         cached: tokens of the prompt that had been read before.
         cancelled: nobody wants it any longer.
+        aside: its state, while the device has no memory for it; its generation's state is then empty.
     """
 
     request: "Request"
@@ -39,6 +41,7 @@ class Conversation:
     kept: "list[Place]" = field(default_factory=list)
     cached: int = 0
     cancelled: bool = False
+    aside: "Aside | None" = None
 
     def begin(self, generation: "Generation", before: Sequence[int], step: int, *, same_forms: bool) -> None:
         """Its prompt is read from now on.

@@ -1,6 +1,7 @@
 """What stored conversations must have in common with the running engine to be of use to it (case K17)."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from strata.errors import StrataError
 from strata.formats import BlockType
+from strata.model.snapshot import parts_of
 
 if TYPE_CHECKING:
     from strata.model import Network
@@ -45,33 +48,35 @@ def fingerprint(network: "Network", extra: str = "") -> str:
     add("config", replace(network.config, context=0))  # how much a conversation may hold changes no byte of it
     add("drafts", network.drafts)
     add("mtp", network.mtp)
-    add("tables", [(name, str(tensor.dtype)) for name, tensor in network.new_state().tensors()])
+    add("form", network.ops.form)
+    add("tables", [(name, str(row.dtype)) for name, row in parts_of(network.new_state()).like().items()])
     add("extra", extra)
     arrays = list(_arrays(network.weights))
     whole = sum(array.nbytes for array in arrays) <= WHOLE
     for array in arrays:
-        add("array", (str(array.dtype), array.shape))
-        raw = array.reshape(-1).view(np.uint8)
+        add("array", (str(array.dtype), tuple(array.shape)))
+        raw = array.reshape(-1).view(torch.uint8)
         parts = (
             [slice(None)]
             if whole
-            else [slice(SAMPLE), slice(raw.size // 2, raw.size // 2 + SAMPLE), slice(-SAMPLE, None)]
+            else [slice(SAMPLE), slice(len(raw) // 2, len(raw) // 2 + SAMPLE), slice(max(0, len(raw) - SAMPLE), None)]
         )
         for part in parts:
-            digest.update(raw[part].data)
+            digest.update(raw[part].cpu().numpy().data)
     return digest.hexdigest()
 
 
-def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
-    """Every number within the weights, in the order of the fields."""
-    if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous()
-        yield (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+def _arrays(value: Any) -> Iterator[Tensor]:
+    """Every number within the weights, in the order of the fields, where it lies."""
+    if isinstance(value, Tensor):
+        yield value.detach().contiguous()
     elif isinstance(value, BlockType):
-        yield np.frombuffer(value.name.encode(), np.uint8)
+        yield from _arrays(value.name)
     elif isinstance(value, np.ndarray):
-        yield np.ascontiguousarray(value)
-    elif hasattr(value, "rows") and hasattr(value, "shape"):
+        with warnings.catch_warnings():  # mapped files cannot be written, and nobody will
+            warnings.simplefilter("ignore", UserWarning)
+            yield torch.from_numpy(np.ascontiguousarray(value))
+    elif hasattr(value, "rows") and hasattr(value, "shape") and callable(value.rows):
         count = value.shape[0]
         chosen = range(count) if count <= ROWS else [i * (count - 1) // (ROWS - 1) for i in range(ROWS)]
         yield from _arrays(value.rows(list(chosen)))
@@ -82,6 +87,6 @@ def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
         for part in value:
             yield from _arrays(part)
     elif value is None or isinstance(value, str | bytes | int | float | Enum):
-        yield np.frombuffer(repr(value).encode(), np.uint8)
+        yield torch.frombuffer(bytearray(repr(value).encode()), dtype=torch.uint8)
     else:
         raise StrataError(f"no fingerprint can be taken of weights that contain a {type(value).__name__}")

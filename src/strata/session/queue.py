@@ -11,7 +11,7 @@ short prompt never waits behind a long one (case J04). Of all that have somethin
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -131,16 +131,17 @@ class Queue:
         self._entries[name] = entry
         return entry
 
-    def choose(self, now: float) -> Entry | None:
+    def choose(self, now: float, *, without: Collection[str] = ()) -> Entry | None:
         """Who is read next, queued or partly read; None if nobody can be.
 
-        A queued one needs a free slot. Nothing changes; `served` says that the pass was made.
+        A queued one needs a free slot. Nothing changes; `served` says that the pass was made. Those in `without` have
+        to wait.
         """
         free = self.count(Stage.READING) + self.count(Stage.DECODING) < self.slots
         able = [
             entry
             for entry in self._entries.values()
-            if entry.stage is Stage.READING or (free and entry.stage is Stage.QUEUED)
+            if entry.id not in without and (entry.stage is Stage.READING or (free and entry.stage is Stage.QUEUED))
         ]
         return min(able, key=lambda entry: self._rank(entry, now), default=None)
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,12 @@ from strata.engine import (
 )
 from strata.errors import StrataError
 from strata.model.network import PASS_ROWS
+from strata.session import room
 from strata.session.conversation import WHOLE, Conversation
 from strata.session.fingerprint import fingerprint
 from strata.session.folder import Folder
 from strata.session.options import Options
-from strata.session.queue import Queue, Stage
+from strata.session.queue import Entry, Queue, Stage
 from strata.session.store import Place, Store
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Scheduler:
             step=self._step,
             folder=folder,
             disk=o.disk,
+            new_state=network.new_state,
         )
 
     @property
@@ -181,8 +183,9 @@ class Scheduler:
         self._progress = []
         self._store.catch_up()
         events = self._ended_early()
-        decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING]
-        entry = None if decoding and self._window_next else self._queue.choose(self._clock())
+        live = self._live(events)
+        decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING and entry.id in live]
+        entry = None if decoding and self._window_next else self._next(live)
         if entry is not None:
             self._window_next = True
             events += self._read(entry.id)
@@ -236,10 +239,43 @@ class Scheduler:
             events += self._happened(conversation, ends)
         return events
 
+    def _live(self, events: list[tuple[str, Event]]) -> set[str]:
+        """Running requests that the device has memory for; the others are set aside."""
+        running = [entry for entry in self._queue if entry.stage is not Stage.QUEUED]
+        running.sort(key=lambda entry: (-entry.priority, entry.number))
+
+        def out(conversation: Conversation) -> None:
+            try:
+                room.set_aside(self._network, conversation)
+            except Exception as error:
+                log.exception("request %r could not be set aside", conversation.request.id)
+                events.extend(self._happened(conversation, self._broken(conversation, error)))
+
+        live = room.those_with_room(self._network, [self._all[entry.id] for entry in running], out)
+        return {conversation.request.id for conversation in live}
+
+    def _next(self, live: Collection[str]) -> Entry | None:
+        """Whose prompt is read next; one that waits needs room beside those that run."""
+        now = self._clock()
+        aside = {entry.id for entry in self._queue if entry.stage is Stage.READING and entry.id not in live}
+        entry = self._queue.choose(now, without=aside)
+        if entry is not None and entry.stage is Stage.QUEUED and live:
+            together = [room.need(self._all[name]) for name in (*live, entry.id)]
+            if len(live) < self._running or not self._network.fits(together):
+                waiting = {one.id for one in self._queue if one.stage is Stage.QUEUED}
+                return self._queue.choose(now, without=aside | waiting)
+        return entry
+
+    @property
+    def _running(self) -> int:
+        """Requests that have been begun."""
+        return self._queue.count(Stage.READING) + self._queue.count(Stage.DECODING)
+
     def _read(self, name: str) -> list[tuple[str, Event]]:
         """One pass over a prompt."""
         conversation = self._all[name]
         try:
+            room.bring_back(self._network, conversation)
             generation = conversation.generation or self._begin(conversation)
             before = generation.reading
             happened = generation.read(self._options.rows, trace=self._trace)
@@ -257,17 +293,31 @@ class Scheduler:
 
     def _window(self, names: list[str]) -> list[tuple[str, Event]]:
         """One window over all that are past their prompts."""
-        conversations = [self._all[name] for name in names]
+        conversations, events = self._back([self._all[name] for name in names])
         generations = [c.generation for c in conversations if c.generation]
+        if not generations:
+            return events
         try:
             happened = step(self._network, generations, trace=self._trace)
         except Exception as error:
             log.exception("a window of %s requests could not be computed", len(names))
             happened = [self._broken(conversation, error) for conversation in conversations]
-        events: list[tuple[str, Event]] = []
         for conversation, some in zip(conversations, happened, strict=True):
             events += self._happened(conversation, some)
         return events
+
+    def _back(self, conversations: list[Conversation]) -> tuple[list[Conversation], list[tuple[str, Event]]]:
+        """Those that have their states, given back where they were set aside, and how the others ended."""
+        ready: list[Conversation] = []
+        events: list[tuple[str, Event]] = []
+        for conversation in conversations:
+            try:
+                room.bring_back(self._network, conversation)
+                ready.append(conversation)
+            except Exception as error:
+                log.exception("request %r could not go on", conversation.request.id)
+                events += self._happened(conversation, self._broken(conversation, error))
+        return ready, events
 
     def _begin(self, conversation: Conversation) -> Generation:
         """Find where a prompt can be gone on from."""
@@ -326,7 +376,7 @@ class Scheduler:
     def _keep(self, conversation: Conversation, *, marked: bool = False, save: bool = False) -> None:
         """Keep the state of a request as it is now."""
         request, generation = conversation.request, conversation.generation
-        if generation is None or generation.state.length == 0 or not self._may_keep(request):
+        if generation is None or conversation.aside or generation.state.length == 0 or not self._may_keep(request):
             return
         state = generation.state
         try:

@@ -1,12 +1,13 @@
 """What is kept of conversations: the prefix tree's contents, within budgets of memory and of disk."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
-from strata.model import snapshot
+from strata.model import State, snapshot
 from strata.model.snapshot import Checkpoint, SnapshotError, Span
 from strata.session.fileformat import StoredFileError
 from strata.session.folder import File, Folder
@@ -15,7 +16,7 @@ from strata.session.part import Part
 from strata.session.prefix import Tree
 
 if TYPE_CHECKING:
-    from strata.model import ModelConfig, State
+    from strata.model import ModelConfig
 
 log = logging.getLogger("strata.session")
 
@@ -44,7 +45,15 @@ class Store:
     """
 
     def __init__(
-        self, config: "ModelConfig", *, drafts: bool, ram: int, step: int, folder: Folder | None = None, disk: int = 0
+        self,
+        config: "ModelConfig",
+        *,
+        drafts: bool,
+        ram: int,
+        step: int,
+        folder: Folder | None = None,
+        disk: int = 0,
+        new_state: "Callable[[], State] | None" = None,
     ) -> None:
         """Start with what the folder holds.
 
@@ -55,9 +64,10 @@ class Store:
             step: least distance of checkpoints that nobody asked for, in tokens.
             folder: where what is not in memory goes; None to forget it. The store closes it.
             disk: bytes of the folder's files.
+            new_state: how states begin; None for those of the CPU.
         """
         self._config = config
-        self._drafts = drafts
+        self._new_state = new_state or partial(State.empty, config, drafts=drafts)
         self._ram = ram
         self._step = step
         self._folder = folder
@@ -210,12 +220,14 @@ class Store:
         held = place.checkpoint.content
         assert isinstance(held, Checkpoint)
         try:
-            return snapshot.assemble(self._config, spans, held, drafts=self._drafts)
+            state = self._new_state()
+            snapshot.fill(state, spans, held, self._config.qsa.ratio)
         except SnapshotError as error:
             log.warning("a kept state of %s tokens is not used, and given up: %s", place.end, error)
             self.counts.refused += 1
             self._lose(place, rows=False)
             return None
+        return state
 
     def _lose(self, node: Place, *, rows: bool) -> None:
         """Take what cannot be used out of the tree: a node's rows with all that is built on them, or its checkpoint."""

@@ -30,7 +30,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         options: values of the scheduler's options by name.
         context: tokens a conversation may have; None for what model and scale allow.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
-        kv: type in which keys and values are kept.
+        kv: type in which keys and values are kept; None for the device's own.
+        device: where to run, see `strata.loading.network.load_network`.
     """
 
     path: str | None = None
@@ -38,7 +39,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     options: dict[str, Any] = {}
     context: int | None = None
     rope_scale: float | None = None
-    kv: str = "f32"
+    kv: str | None = None
+    device: str = "auto"
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):
@@ -221,6 +223,9 @@ class Ready(Message, frozen=True, tag="ready"):
         engine: "model" or "script".
         rope_scale: factor of YaRN in force; 1 without.
         kv: type in which keys and values are kept.
+        device: where it runs: "cpu", or "cuda:N".
+        placed: the same in words, with the memory it takes.
+        why: why it does not run on a GPU, where there is one that might have been taken.
     """
 
     model: str
@@ -234,6 +239,9 @@ class Ready(Message, frozen=True, tag="ready"):
     engine: str = "model"
     rope_scale: float = 1.0
     kv: str = "f32"
+    device: str = "cpu"
+    placed: str = ""
+    why: str = ""
 
 
 class Progress(Message, frozen=True, tag="progress"):

@@ -77,6 +77,7 @@ class Resident:
             context=setup.context,
             rope_scale=setup.rope_scale,
             kv=setup.kv,
+            device=setup.device,
             on_load=on_load,
             options=setup.options,
         )
@@ -89,7 +90,8 @@ class Resident:
         threads: int | None = None,
         context: int | None = None,
         rope_scale: float | None = None,
-        kv: str = "f32",
+        kv: str | None = None,
+        device: str = "auto",
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
     ) -> Self:
@@ -100,7 +102,8 @@ class Resident:
             threads: CPU threads; None for what suits it.
             context: tokens a conversation may hold; None for what model and scale allow.
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
-            kv: type in which keys and values are kept.
+            kv: type in which keys and values are kept; None for the device's own.
+            device: where to run, see `strata.loading.network.load_network`.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
 
@@ -108,14 +111,21 @@ class Resident:
             StrataError: it cannot be loaded, or an option is unknown or out of range.
         """
         sampling = file.sampling
-        network, unused = load_network(
-            file, threads=threads, context=context, rope_scale=rope_scale, kv=kv, on_load=on_load
+        scheduling = values.options(options or {}, identity=file.fingerprint)
+        network, unused, placement = load_network(
+            file,
+            threads=threads,
+            context=context,
+            rope_scale=rope_scale,
+            kv=kv,
+            device=device,
+            conversations=scheduling.slots,
+            on_load=on_load,
         )
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
-        scheduling = values.options(options or {}, identity=file.fingerprint)
-        scheduler = Scheduler(network, scheduling, trace=trace)
+        scheduler = Scheduler(network, replace(scheduling, same_forms=network.same_forms), trace=trace)
         config = network.config
         ready = m.Ready(
             model=config.name,
@@ -128,6 +138,9 @@ class Resident:
             unused=unused,
             rope_scale=config.rope.scale,
             kv=config.qsa.kv,
+            device=placement.device,
+            placed=str(placement),
+            why=placement.why,
         )
         return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
 

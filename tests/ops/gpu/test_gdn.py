@@ -11,7 +11,7 @@ from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
 from support.launch import Kernels, holds_quantised, poisoned
 
-NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, VALUES = 2, 4, 32, 4, 2, 3, 6, 16
+NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, WARPS = 2, 4, 32, 4, 2, 3, 6, 4
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
@@ -53,21 +53,16 @@ class Case:
         self.gated = torch.full((count, NV * D), torch.nan)
         self.q, self.s, self.sums = poisoned(count, NV * D)
         self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
-        self.mixed = torch.full((count, CHANNELS), torch.nan)
+        self.kept, self.mixed = torch.full((2, count, CHANNELS), torch.nan)
         self.decay, self.strength = torch.full((count, NV), torch.nan), torch.full((count, NV), torch.nan)
 
     def run(self, kernels, layer: int) -> None:
-        kernels.prepare[(sum(self.rows), 2 * NK + NV)](
-            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.owner, self.taps,
-            self.a, self.dt, self.mixed, self.decay, self.strength, layer, LAYERS=LAYERS, TAPS=TAPS, **HEADS,
+        kernels.window[(NV, len(self.rows))](
+            self.u, torch.cat((self.alpha, self.beta), 1), self.z, self.tails, self.slots, self.first, self.taps,
+            self.a, self.dt, self.states, self.places, self.spares, self.norm, EPS,
+            self.kept, self.mixed, self.decay, self.strength, self.gated, self.q, self.s, self.sums, layer,
+            LAYERS=LAYERS, TAPS=TAPS, PDL=False, num_warps=WARPS, **HEADS,
         )  # fmt: skip
-        out = torch.full_like(self.z, torch.nan)
-        kernels.window[(NV, len(self.rows), D // VALUES)](
-            self.mixed, self.decay, self.strength, self.states, self.places, self.spares, self.first, out, layer,
-            LAYERS=LAYERS, VALUES=VALUES, **HEADS,
-        )  # fmt: skip
-        outputs = (self.gated, self.q, self.s, self.sums)
-        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, *outputs, NV=NV, D=D)
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gated outputs [rows, NV*D] and the state after them."""
@@ -108,6 +103,7 @@ def test_windows_of_several_conversations(kernels, rows):
         # As for the state; then a norm, whose root and division add a few roundings, and a gate.
         torch.testing.assert_close(case.gated[piece], expected, rtol=1e-4, atol=1e-4)
     holds_quantised(case.gated, case.q, case.s, case.sums)
+    assert torch.equal(case.kept, case.u)
     untouched = [place for place in range(PLACES) if place not in case.spares.tolist()]
     assert torch.equal(case.states[untouched], before[untouched])
     assert torch.equal(case.states[:, 1 - layer], before[:, 1 - layer])
@@ -126,7 +122,7 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
             setattr(one, name, getattr(single, name)[row : row + 1])
         one.run(kernels, 0)
         kernels.shift[(CHANNELS // 64, 1, LAYERS)](
-            padded(one.u, 0),
+            padded(one.kept, 0),
             one.tails,
             one.slots,
             one.first,
@@ -136,6 +132,7 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
             CHANNELS=CHANNELS,
             TAPS=TAPS,
             BLOCK=64,
+            PDL=False,
         )
         one.places[0], one.spares[0] = int(one.spares[0]), int(one.places[0])
     assert torch.equal(whole.gated, single.gated)
@@ -157,7 +154,7 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
     rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
-    kernels.replay[(NV * D // VALUES, 1, LAYERS)](
+    kernels.replay[(NV, 1, LAYERS)](
         *rows,
         case.states,
         case.places,
@@ -166,15 +163,16 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
         count,
         3,
         LAYERS=LAYERS,
-        VALUES=VALUES,
+        PDL=False,
+        num_warps=WARPS,
         **HEADS,
     )
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](
-        padded(case.u, layer), case.tails, case.slots, case.first, count, 3,
-        LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128,
+        padded(case.kept, layer), case.tails, case.slots, case.first, count, 3,
+        LAYERS=LAYERS, CHANNELS=CHANNELS, TAPS=TAPS, BLOCK=128, PDL=False,
     )  # fmt: skip
     assert torch.equal(case.tails[slot, layer], tails)
-    expected = short.states[spare, layer] if accepted else before[case.places[0], layer]
-    assert torch.equal(case.states[spare, layer], expected)
+    if accepted:
+        assert torch.equal(case.states[spare, layer], short.states[spare, layer])
     assert torch.equal(case.states[case.places[0]], before[case.places[0]])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ pytest.importorskip("triton")
 from strata.errors import RequestError
 from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
+from strata.model.decision import Greedy
 from strata.ops import bind
 from support.launch import NATIVE
 from support.stored import write_stored
@@ -35,12 +37,12 @@ def both(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_prompt_and_windows(both):
+def test_windows(both):
     cpu, gpu = both
     ids = torch.randint(1, 90, (5,), generator=torch.Generator().manual_seed(5)).tolist()
     ours, theirs = gpu.new_state(), cpu.new_state()
     for net, state in ((cpu, theirs), (gpu, ours)):
-        net.read(state, ids[:3])
+        net.commit(state, net.window([(state, ids[:3])])[0], 3)
     a = cpu.window([(theirs, ids[3:])])[0]
     b = gpu.window([(ours, ids[3:])])[0]
     expected = torch.from_numpy(cpu.predictions([a]))
@@ -50,12 +52,15 @@ def test_a_prompt_and_windows(both):
     # flat predictions that costs about 1e-4.
     kl = (expected.log_softmax(-1).exp() * (expected.log_softmax(-1) - got.log_softmax(-1))).sum(-1)
     assert kl.max() < 1e-3
-    for net, state, done in ((cpu, theirs, a), (gpu, ours, b)):
-        net.commit(state, done, 1)
+    cpu.commit(theirs, a, 1)
+    decision = gpu.decide([(ours, b)], [Greedy(np.array([ids[4]]), (), 1)])[0]
+    got[0, ids[4]] = -torch.inf  # so that the second row is refused
+    assert decision.ids == (int(got[0].argmax()),)
+    assert decision.logprobs[0] == pytest.approx(float(got[0].double().log_softmax(-1).max()), abs=1e-6)
     assert ours.length == theirs.length == 4
 
 
-def test_drafts_are_refused(both):
+def test_drafts_need_a_head(both):
     _, gpu = both
-    with pytest.raises(RequestError, match="the draft head does not run on the GPU yet"):
+    with pytest.raises(RequestError, match="put together without its draft head"):
         gpu.ops.new_state(drafts=True)

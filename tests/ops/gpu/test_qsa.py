@@ -19,6 +19,8 @@ HALF, PAGE, PAGES, CELLS = 8, 64, 12, 16
 PARTS = (BUDGET * RATIO + RATIO - 1 + CELLS - 1) // CELLS
 ROPE = Rope(dims=2 * HALF, theta=1e4, sections=(3, 3, 2), scale=1.0, original_context=256)
 LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
+TILE = 4
+SELECT = {"FEW": 32, "TILE": TILE, "PDL": False}
 
 
 @pytest.fixture(scope="module")
@@ -80,37 +82,38 @@ class Case:
         cells, count = self.cells(), sum(self.rows)
         take = [(i, self.committed[i] + j) for i, n in enumerate(self.rows) for j in range(n)]
         k, v, ik = (torch.stack([x[i][c] for i, c in take]) for x in (self.k, self.v, self.ik))
-        cos, sin = cos_sin(torch.tensor(cells)[:, None].repeat(1, 3), ROPE)
-        starts = torch.tensor([c // RATIO * RATIO for c in cells])[:, None].repeat(1, 3)
-        block_cos, block_sin = cos_sin(starts, ROPE)
-        where = (self.slots, self.first, self.owner, self.lengths, self.pages, self.pages.shape[1])
+        cos, sin = cos_sin(torch.arange(256)[:, None].repeat(1, 3), ROPE)
+        positions = torch.tensor(cells, dtype=torch.int32)
+        starts = positions // RATIO * RATIO
+        slots, begins = self.slots[self.owner.long()], self.first[self.owner.long()]
+        where = (slots, positions + 1)
+        paged = (self.pages, self.pages.shape[1])
         self.q_out = torch.full((count, NH, HD), torch.nan)
         self.iq_out = torch.full((count, IH, ID), torch.nan)
         kernels.prepare[(count, NH + 2 * NKV + IH + 1)](
-            self.qg, k, v, self.iq, ik, cos, sin, block_cos, block_sin, *self.norms, EPS, *where,
+            self.qg, k, v, self.iq, ik, cos, sin, positions, starts, *self.norms, EPS, *where, begins, *paged,
             self.q_out, self.iq_out, self.keys, self.values, self.raw, self.blocks,
-            NH=NH, NKV=NKV, HD=HD, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO,
+            NH=NH, NKV=NKV, HD=HD, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, PDL=False,
         )  # fmt: skip
         most = 64
         self.scores = torch.full((count, most), torch.nan)
-        kernels.score[(count, most // 16)](
-            self.iq_out, self.blocks, *where, self.scores, most, IH=IH, ID=ID, BLOCK=16, **LAYOUT
-        )
+        peaks = torch.full((count, most // TILE), torch.nan)
+        kernels.score[(count, 2)](
+            self.iq_out, self.blocks, *where, *paged, self.scores, peaks, most,
+            IH=IH, ID=ID, BLOCK=16, **LAYOUT, **SELECT,
+        )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        self.counts = torch.full((count,), -1, dtype=torch.int32)
-        kernels.choose[(count,)](
-            self.scores, most, self.first, self.owner, self.lengths, self.chosen, self.counts, BLOCK=64, **LAYOUT
-        )
+        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](
-            self.q_out, self.keys, self.values, self.chosen, self.counts, *where, part, peak, weight,
-            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, SPLIT=False, **LAYOUT,
+            self.q_out, self.keys, self.values, self.chosen, *where, *paged, part, peak, weight,
+            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, SPLIT=False, PDL=False, **LAYOUT,
         )  # fmt: skip
         gated, (q, s, sums) = torch.full((count, NH * HD), torch.nan), poisoned(count, NH * HD)
         kernels.merge[(count, NH)](
-            part, peak, weight, self.qg, self.counts, self.first, self.owner, self.lengths, gated, q, s, sums,
-            NH=NH, HD=HD, RATIO=RATIO, CELLS=CELLS, PARTS=PARTS, ROOM=4,
+            part, peak, weight, self.qg, where[1], gated, q, s, sums,
+            NH=NH, HD=HD, CELLS=CELLS, PARTS=PARTS, ROOM=4, LOT=2, PDL=False, **LAYOUT,
         )  # fmt: skip
         holds_quantised(gated, q, s, sums)
         return gated
@@ -132,7 +135,7 @@ def test_a_window_attends_what_the_formula_selects(kernels, committed, rows):
         allowed = select.select(iq, blocks, cell, BUDGET, RATIO)
         if seen // RATIO > BUDGET:
             picked = [b for b in range(seen // RATIO) if allowed[0, b * RATIO]]
-            assert case.chosen[row, : case.counts[row]].tolist() == picked
+            assert case.chosen[row].tolist() == picked
         angles = cos_sin(torch.tensor([[cell] * 3]), ROPE)
         q = rotate(rms(case.qg[row : row + 1, :, 0], case.norms[0], EPS), *angles)
         o = attend(q, case.rotated(case.k[i], 1, list(range(seen))), case.v[i][:seen], allowed)
@@ -175,24 +178,53 @@ def test_rows_do_not_depend_on_company(kernels):
         assert torch.equal(getattr(whole, name).nan_to_num(9), getattr(single, name).nan_to_num(9))
 
 
-@pytest.mark.parametrize("kind", ["ties", "zeros", "random", "all equal but one"])
+def _scores(kind: str, count: int) -> np.ndarray:
+    random = np.random.default_rng([*kind.encode(), count])
+    return {
+        "ties": random.integers(0, 4, count),
+        "zeros": np.zeros(count),
+        "mostly zeros": np.maximum(random.standard_normal(count) - 1.5, 0),
+        "random": np.abs(random.standard_normal(count)) * 1e-3,
+        "all equal but one": np.where(np.arange(count) == count // 2, 2, 1),
+        "almost equal": 10 + random.standard_normal(count) * 1e-5,
+        "far apart": np.exp(random.standard_normal(count) * 15),
+        "falling": count - np.arange(count),
+        "of one place": np.where(np.abs(np.arange(count) - count // 2) < 9, 100, 1) + random.random(count),
+        "infinite": np.where(np.arange(count) % 11 == 0, np.inf, random.random(count)),
+    }[kind].astype(np.float32)
+
+
+KINDS = ["ties", "zeros", "mostly zeros", "random", "all equal but one", "almost equal", "far apart", "falling",
+         "of one place", "infinite"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_choosing_is_a_stable_sort(kernels, kind):
-    """Against a sort by falling score, then rising number."""
-    random = np.random.default_rng(3)
-    count = 57
-    scores = {
-        "ties": random.integers(0, 4, count).astype(np.float32),
-        "zeros": np.zeros(count, np.float32),
-        "random": np.abs(random.standard_normal(count).astype(np.float32)) * 1e-3,
-        "all equal but one": np.where(np.arange(count) == 50, 2, 1).astype(np.float32),
-    }[kind]
-    chosen, counts = torch.full((1, BUDGET), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    padded = torch.full((1, 64), torch.nan)
-    padded[0, :count] = torch.from_numpy(scores)
-    zero = torch.zeros(1, dtype=torch.int32)
-    kernels.choose[(1,)](
-        padded, 64, zero, zero, torch.tensor([count * RATIO - 1], dtype=torch.int32), chosen, counts, BLOCK=64, **LAYOUT
-    )
-    expected = sorted(sorted(range(count), key=lambda b: (-scores[b], b))[:BUDGET])
-    assert chosen[0].tolist() == expected
-    assert counts.tolist() == [BUDGET]
+    """Against a sort by falling score, then rising number, at lengths that are met in registers and in tiles."""
+    lengths, most = (9, 31, 32, 33, 128, 129, 250, 512), 512
+    select = {"FEW": 128, "TILE": 8, "PDL": False}
+    rows = [_scores(kind, count) for count in lengths]
+    scores = torch.full((len(lengths), most), torch.nan)
+    peaks = torch.full((len(lengths), most // 8), torch.nan)
+    for row, values in enumerate(rows):
+        scores[row, : len(values)] = torch.from_numpy(values)
+        tiles = np.pad(values, (0, -len(values) % 8)).reshape(-1, 8).max(1)
+        peaks[row, : len(tiles)] = torch.from_numpy(tiles)
+    chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
+    seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
+    kernels.choose[(len(lengths),)](scores, peaks, most, seen, chosen, **LAYOUT, **select)
+    for row, values in enumerate(rows):
+        expected = sorted(sorted(range(len(values)), key=lambda b: (-values[b], b))[:BUDGET])
+        assert chosen[row].tolist() == expected, lengths[row]
+
+
+def test_numbers_that_are_none_choose_blocks_that_exist(kernels):
+    """NaN of either sign has no order, but what follows reads every chosen block."""
+    scores = torch.rand((1, 64))
+    scores[0, ::3] = torch.nan
+    scores[0, 1::3] = -torch.nan
+    chosen = torch.full((1, BUDGET), -1, dtype=torch.int32)
+    kernels.choose[(1,)](scores, torch.rand((1, 16)), 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
+                         **LAYOUT, **SELECT)  # fmt: skip
+    assert len(set(chosen[0].tolist())) == BUDGET
+    assert all(0 <= block < 30 for block in chosen[0].tolist())

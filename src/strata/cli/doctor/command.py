@@ -11,6 +11,7 @@ from strata.errors import StrataError
 
 if TYPE_CHECKING:
     from strata.cli.doctor.facts import Facts
+    from strata.cli.doctor.verdicts import Box
 
 
 def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
@@ -24,27 +25,32 @@ def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
         from strata.cli.doctor.verdicts import Level, verdicts
 
         facts = gather()
-        problem = _try_the_box()
-        judged = verdicts(facts, problem)
-        computing = None if problem else _processors()
+        box = _try_the_box()
+        judged = verdicts(facts, box)
+        computing = None if box.problem else _processors()
     if context.output.json:
         context.output.record(
-            asdict(facts) | {"computes_on": computing, "verdicts": [asdict(verdict) for verdict in judged]}
+            asdict(facts)
+            | {"computes_on": computing, "box": asdict(box), "verdicts": [asdict(verdict) for verdict in judged]}
         )
     else:
         context.output.text(as_text(facts, computing) + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
     return 1 if any(verdict.level is Level.BAD for verdict in judged) else 0
 
 
-def _try_the_box() -> str | None:
-    """Why Pebble cannot be loaded and answer a token; None if it can."""
+def _try_the_box() -> "Box":
+    """Whether Pebble can be loaded and answer a token, and where."""
+    from strata.cli.doctor.verdicts import Box
+
     try:
         from strata.api import load
 
-        load().complete("1", max_tokens=1)
+        with load() as model:
+            model.complete("1", max_tokens=1)
+            ready = model.ready
     except (StrataError, ImportError, OSError) as error:
-        return " ".join(str(error).split())
-    return None
+        return Box(" ".join(str(error).split()))
+    return Box(None, ready.device, ready.placed, ready.why)
 
 
 def _processors() -> str:
@@ -56,7 +62,7 @@ def _processors() -> str:
 
 def as_text(facts: "Facts", computing: str | None = None) -> str:
     """The facts for people."""
-    from strata.loading.ram import shown_bytes
+    from strata.loading.shown import shown_bytes
 
     memory = facts.memory
     inside = f", limited to {shown_bytes(memory.limit)} for this container or service" if memory.limit else ""

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strata.cli.doctor.facts import Facts
-from strata.loading.ram import shown_bytes
+from strata.cli.doctor.gpu import Gpu
+from strata.loading.gpu import FIRST, unsupported
+from strata.loading.shown import shown_bytes
 
 _BITS = 4  # a weight, in a file of middling size
 
@@ -25,14 +27,31 @@ class Verdict:
     text: str
 
 
-def verdicts(facts: Facts, box: str | None) -> list[Verdict]:
+@dataclass(frozen=True, slots=True)
+class Box:
+    """How the model in the box fared.
+
+    Attributes:
+        problem: why it cannot run; None if it can.
+        device: where it ran: "cpu", or "cuda:N".
+        placed: the same in words, with the memory it took.
+        why: why it was not on a GPU, where there is one.
+    """
+
+    problem: str | None = None
+    device: str = "cpu"
+    placed: str = ""
+    why: str = ""
+
+
+def verdicts(facts: Facts, box: Box) -> list[Verdict]:
     """Judge a machine.
 
     Args:
         facts: its numbers.
-        box: why the model in the box cannot run; None if it can.
+        box: how the model in the box fared.
     """
-    return [_box(box), _own(facts), _gpu(facts)]
+    return [_box(box.problem), _own(facts), *_gpus(facts, box)]
 
 
 def _box(problem: str | None) -> Verdict:
@@ -51,8 +70,32 @@ def _own(facts: Facts) -> Verdict:
     )
 
 
-def _gpu(facts: Facts) -> Verdict:
+def _gpus(facts: Facts, box: Box) -> list[Verdict]:
+    """What the cards are good for."""
     if not facts.gpus:
-        return Verdict(Level.NOTE, "No NVIDIA GPU was found. This version computes on the CPU, so none is missed.")
-    names = ", ".join(gpu.name for gpu in facts.gpus)
-    return Verdict(Level.NOTE, f"{names} will not be used: this version computes on the CPU alone.")
+        return [Verdict(Level.NOTE, "No NVIDIA GPU was found, so models run on the CPU.")]
+    found = [Verdict(Level.NOTE, text) for gpu in facts.gpus if (text := _too_old(gpu))]
+    if box.device != "cpu":
+        text = f"Models whose weights and conversations fit run on the GPU. The model in the box ran on {box.placed}."
+        return [Verdict(Level.GOOD, text), *found]
+    if len(found) < len(facts.gpus) and box.problem is None:
+        found.append(Verdict(Level.NOTE, f"No GPU is used: {box.why or _no_cuda(facts)}."))
+    return found
+
+
+def _too_old(gpu: Gpu) -> str:
+    """What to say of a card that kernels cannot run on."""
+    if gpu.capability is None:
+        return ""
+    major, minor = gpu.capability.split(".")
+    capability = 10 * int(major) + int(minor)
+    return f"{unsupported(gpu.name, capability)}." if capability < FIRST else ""
+
+
+def _no_cuda(facts: Facts) -> str:
+    torch = facts.packages.get("torch")
+    if torch is None or "+cpu" in torch:
+        return (
+            f"torch {torch or 'is missing'} is built without CUDA; install the build for your driver from pytorch.org"
+        )
+    return f"torch {torch} finds none that it can use; the driver may be too old for its version of CUDA"

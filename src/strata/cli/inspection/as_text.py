@@ -4,7 +4,7 @@ from strata.cli.inspection.report import Part, Report
 from strata.cli.table import table
 from strata.gguf import TensorDirectory
 from strata.loading import ram
-from strata.loading.ram import shown_bytes
+from strata.loading.shown import shown_bytes
 from strata.model.config import Mixer, ModelConfig
 from strata.model.kv import token_bytes
 

@@ -59,7 +59,7 @@ class Report:
 
 
 def report(
-    directory: TensorDirectory, *, context: int | None = None, rope_scale: float | None = None, kv: str = "f32"
+    directory: TensorDirectory, *, context: int | None = None, rope_scale: float | None = None, kv: str | None = None
 ) -> Report:
     """Gather the facts; context, scale and type of the cache as for `strata.load`.
 

@@ -7,7 +7,7 @@ The indexer's keys have no types: they stay float32, because rounded ones select
 keys and values: a guess looks at all of them, and would take longer if all had to be decoded.
 """
 
-from strata.model.kv.codec import TYPES, Codec, codec
+from strata.model.kv.codec import DEVICE_TYPES, TYPES, Codec, codec
 from strata.model.kv.size import token_bytes
 
-__all__ = ["TYPES", "Codec", "codec", "token_bytes"]
+__all__ = ["DEVICE_TYPES", "TYPES", "Codec", "codec", "token_bytes"]

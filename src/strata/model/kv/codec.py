@@ -12,6 +12,9 @@ from strata.model.kv.q8 import Q8
 
 TYPES = ("f32", "f16", "q8", "q4")
 
+DEVICE_TYPES = {"bf16": 2}
+"""Bytes a number of types that only other devices keep."""
+
 
 class Codec(Protocol):
     """Encodes rows of heads. Rows that hold NaN or infinity, or overflow the type, read back as NaN or infinity."""

@@ -55,6 +55,12 @@ class SlotLayout:
         pack(self.up, up, self.hidden, slot[self.up_at : self.down_at])
         pack(self.down, down, self.inner, slot[self.down_at : end])
 
+    @property
+    def parts(self) -> tuple[slice, slice, slice]:
+        """Where gate, up and down lie in a slot."""
+        end = self.down_at + layout(self.down).nbytes(self.hidden, self.inner)
+        return slice(0, self.up_at), slice(self.up_at, self.down_at), slice(self.down_at, end)
+
 
 @dataclass(frozen=True, slots=True)
 class Slots:

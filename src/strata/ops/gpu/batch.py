@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from strata.model.config import Mixer, ModelConfig
 from strata.model.ops import Segment
+from strata.ops.gpu.choice import Choice
 from strata.ops.gpu.pool import GpuState, Pool
 
 
@@ -29,24 +31,35 @@ class GpuBatch:
     Attributes:
         counts: rows of each conversation.
         numbers: everything below that changes from pass to pass, in one piece.
+        staged: the same on the host, pinned, for one copy that nobody waits for.
+        copied: when that copy was made; None where it is made at once.
+        wide: int64 [T], ids.
         ids, owner, positions, starts: [T]; `starts` is the first token of each row's block.
+        homes, begins, seen: [T], by row: the slot of its conversation, that one's first row, and its cells with the
+            row's own.
         slots, lengths, places, spares: [C].
         first: [C + 1].
-        u, mixed: float32 [recurrent layers, T, channels].
-        decay, strength: float32 [recurrent layers, T, nv].
-        turns: float32 [4, T, half]: cosines and sines of positions, and of starts; set by the pass.
+        u, mixed: float32 [recurrent layers, T, channels]; for the commit, as `gdn.gpu.window` leaves them.
+        decay, strength: float32 [recurrent layers, T, nv], likewise.
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
+        choice: where the device chooses; made when it is first asked to.
     """
 
     counts: tuple[int, ...]
     numbers: Tensor
+    staged: Tensor
+    copied: torch.cuda.Event | None
+    wide: Tensor
     ids: Tensor
     owner: Tensor
     positions: Tensor
     starts: Tensor
+    homes: Tensor
+    begins: Tensor
+    seen: Tensor
     slots: Tensor
     lengths: Tensor
     places: Tensor
@@ -56,31 +69,40 @@ class GpuBatch:
     mixed: Tensor
     decay: Tensor
     strength: Tensor
-    turns: Tensor | None = None
     normed: Tensor | None = None
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
     spare_places: list[int] = field(default_factory=list)
+    choice: Choice | None = None
 
     @classmethod
     def empty(cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device) -> "GpuBatch":
         """Room for passes of one shape."""
         rows, conversations, g = sum(counts), len(counts), c.gdn
         layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
-        sizes = [rows] * 4 + [conversations] * 4 + [conversations + 1]
+        sizes = [2 * rows] + [rows] * 7 + [conversations] * 4 + [conversations + 1]
         numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
-        ids, owner, positions, starts, slots, lengths, places, spares, first = numbers.split(sizes)
+        wide, ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(
+            sizes
+        )
+        on_gpu = device.type == "cuda"
         return cls(
             counts=counts,
             numbers=numbers,
+            staged=torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu),
+            copied=torch.cuda.Event() if on_gpu else None,
+            wide=wide.view(torch.int64),
             ids=ids,
             owner=owner,
             positions=positions,
             starts=starts,
+            homes=homes,
+            begins=begins,
+            seen=seen,
             slots=slots,
             lengths=lengths,
             places=places,
@@ -102,6 +124,11 @@ class GpuBatch:
         """C."""
         return len(self.slots)
 
+    @property
+    def firsts(self) -> list[int]:
+        """Each conversation's first row, and the number of rows."""
+        return list(accumulate(self.counts, initial=0))
+
     def fill(self, segments: Sequence[Segment], ratio: int, pool: Pool) -> None:
         """Reserve cells, take spare places, and bring what changes from pass to pass to the device."""
         states = [_state(segment) for segment in segments]
@@ -109,20 +136,27 @@ class GpuBatch:
             pool.reserve(state, state.length + count)
         self.segments = tuple(segments)
         self.spare_places = [pool.spare() for _ in states]
-        numbers = [i for segment in segments for i in segment.ids]
+        numbers = [i for segment in segments for token in segment.ids for i in (token, 0)]  # 64 bits, low half first
+        numbers += [i for segment in segments for i in segment.ids]
         numbers += [i for i, count in enumerate(self.counts) for _ in range(count)]
         numbers += [p for segment in segments for p in segment.positions[:, 0].tolist()]
         for state, count in zip(states, self.counts, strict=True):
             numbers += [cell // ratio * ratio for cell in range(state.length, state.length + count)]
+        numbers += [state.slot for state, count in zip(states, self.counts, strict=True) for _ in range(count)]
+        numbers += [begin for begin, count in zip(self.firsts, self.counts, strict=False) for _ in range(count)]
+        for state, count in zip(states, self.counts, strict=True):
+            numbers += range(state.length + 1, state.length + count + 1)
         numbers += [state.slot for state in states]
         numbers += [state.length for state in states]
         numbers += [state.place for state in states]
         numbers += self.spare_places
-        first = 0
-        for count in (*self.counts, 0):
-            numbers.append(first)
-            first += count
-        self.numbers.copy_(torch.tensor(numbers, dtype=torch.int32))
+        numbers += self.firsts
+        if self.copied is not None:
+            self.copied.synchronize()  # the last copy may still have to be made
+        self.staged.numpy()[:] = numbers
+        self.numbers.copy_(self.staged, non_blocking=True)
+        if self.copied is not None:
+            self.copied.record()
 
 
 def _state(segment: Segment) -> GpuState:

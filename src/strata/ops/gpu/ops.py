@@ -1,8 +1,8 @@
-"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows, without the draft head (`Ops.rms`)."""
+"""`strata.model.ops.Ops` on a GPU, every row by the kernels of windows."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
+from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
 from strata.ops.experts import triton as experts
@@ -17,6 +18,7 @@ from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear, together
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -25,17 +27,28 @@ from strata.ops.hyper_connection.gates import gated_mean
 from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, quantise
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
+from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
+from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
+
+if TYPE_CHECKING:
+    from strata.ops.gpu.draft import DraftHead
 
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 64
-"""Blocks a program of the indexer scores."""
+SCORED = 32
+"""Blocks a program of the indexer scores at a time."""
 
-PASS_MOST = 4096
-"""Most rows of a pass."""
+SCORERS = 256
+"""Most programs that score one row."""
+
+CHOOSERS = 8
+"""Warps that choose."""
+
+FEW = 8192
+"""Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
 
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -60,10 +73,16 @@ class GpuOps:
 
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
+        drafts: the draft head; None until somebody sets it.
+        pass_rows: see `Ops`.
     """
+
+    form = "gpu 1"
+    same_forms = False  # prompts are read in chunks
 
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
         self._graphs = graphs and device.type == "cuda"
+        self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, ...]] = set()
@@ -77,25 +96,48 @@ class GpuOps:
         self._device = device
         self._launch = dependent.launch(device)
         self._number = _numbers(config.mixers)
-        self._most_blocks = -(-config.context // config.qsa.ratio)
+        self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
+        self._tile = max(8, _power(-(-self._most_blocks // FEW)))
+        self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
+        self._dependent = dependent.launch(device)
+        self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
+        self._banned_key = b""
+        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
+        hashes = self._hash if config.ple is not None else ()
+        tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
+        self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes) if tensor_cores else None
+        self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
         """See `Ops.new_state`.
 
         Raises:
-            RequestError: every slot is taken, or drafts are asked for: the draft head does not run on a GPU yet.
+            RequestError: drafts are asked for, but there is no draft head.
         """
+        state = self._pool.new_state()
         if drafts:
-            raise RequestError("the draft head does not run on the GPU yet; ask for no drafts")
-        return self._pool.new_state()
+            if self.drafts is None:
+                raise RequestError("this network was put together without its draft head; ask for no drafts")
+            state.mtp = self.drafts.new_state()
+        return state
 
-    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch:
-        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid."""
+    def fits(self, needs: Sequence[tuple[GpuState | None, int]]) -> bool:
+        """See `Ops.fits`."""
+        return self._pool.fits(needs)
+
+    def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch | PromptBatch:
+        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid.
+
+        Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
+        """
+        if not window and self._prompt is not None:
+            return self._prompt.begin(segments)
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -105,10 +147,12 @@ class GpuOps:
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
+    def replay(self, batch: GpuBatch | PromptBatch, body: Callable[[], Any], head: Callable[[Any], Tensor]) -> Any:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.replay(batch, body)
         if self._windows.get(batch.counts) is not batch:
-            return Streams(self._run(batch, body))
+            return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
@@ -121,17 +165,15 @@ class GpuOps:
         recorded[0].replay()
         return Streams(recorded[1])
 
-    def _run(self, batch: GpuBatch, body: Callable[[], Streams]) -> Tensor:
-        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
-        return self._settled(body())
-
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
-        x = self._run(batch, body)
+        x = self._settled(body())
         batch.logits = head(Streams(x))
         return x
 
-    def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
+    def passes(self, batch: GpuBatch | PromptBatch, residual: Any) -> list[Pass]:
         """See `Ops.passes`."""
+        if isinstance(batch, PromptBatch):
+            return [self._reader.passes(batch, residual)]
         x = self._settled(residual)
         segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
         logits = batch.logits
@@ -140,30 +182,90 @@ class GpuOps:
             for i, s in enumerate(segments)
         ]
 
-    def commit(self, state: GpuState, done: GpuPass, n: int) -> None:
+    def commit(self, state: GpuState, done: GpuPass | PromptPass, n: int) -> None:
         """See `Ops.commit`."""
-        c, batch, i = self._c, done.batch, done.index
-        g, one = c.gdn, slice(i, i + 1)
-        accepted = self._upto[n : n + 1]
-        first, layers = batch.first[i : i + 2], batch.u.shape[0]
-        if 0 < n < len(done.ids):
-            values = min(gdn.VALUES, g.d)
-            gdn.replay[(g.nv * g.d // values, 1, layers)](
-                batch.mixed, batch.decay, batch.strength, self._pool.states, batch.places[one], batch.spares[one],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
-                num_warps=gdn.WARPS, enable_fp_fusion=False,
-            )  # fmt: skip
+        if isinstance(done, PromptPass):
+            self._reader.commit(state, done, n)
+            return
+        batch, i = done.batch, done.index
         if n:
-            gdn.shift[(-(-g.channels // 1024), 1, layers)](
-                batch.u, self._pool.tails, batch.slots[one], first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
+            body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
+            if self._windows.get(batch.counts) is batch:
+                self._repeat((batch.counts, "commit", i, n), body)
+            else:
+                body()
+        self._moved(state, batch, i, n)
+
+    def decide(self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Greedy]) -> list[Decision] | None:
+        """See `Ops.decide`: for windows whose conversations ban the same ids and have few stop tokens."""
+        batch = done[0][1].batch
+        banned = rules[0].key
+        if (
+            batch.logits is None
+            or [one.index for _, one in done] != list(range(batch.conversations))
+            or any(one.batch is not batch for _, one in done)
+            or any(rule.key != banned or len(rule.stop_ids) > STOPS for rule in rules)
+        ):
+            return None
+        if banned != self._banned_key:
+            self._banned.zero_()
+            self._banned[torch.from_numpy(rules[0].banned).to(self._device)] = 1
+            self._banned_key = banned
+        if batch.choice is None:
+            batch.choice = Choice(batch.rows, batch.conversations, self._c.V, self._device)
+        choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
+        choice.prepare(rules)
+        self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
+        decisions = choice.read([one.ids for _, one in done], rules, top)
+        for (state, one), decision in zip(done, decisions, strict=True):
+            self._moved(state, batch, one.index, len(decision.ids))
+        return decisions
+
+    def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
+        assert batch.logits is not None
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
+
+    def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
+        """Run a body of launches on a window's memory; recorded when the window is, and it is met again."""
+        graph = self._small.get(key)
+        if graph is None:
+            if key not in self._met_small or key[0] not in self.recorded:
+                self._met_small.add(key)
+                body()
+                return
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                body()
+            self._small[key] = graph
+        graph.replay()
+
+    def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
+        """Move what some conversations remember past their accepted rows, int32, in one launch of each kind."""
+        c, g, pool = self._c, self._c.gdn, self._pool
+        count, layers = accepted.shape[0], batch.u.shape[0]
+        first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
+        if partly and layers:
+            gdn.replay[(g.nv, count, layers)](
+                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
+                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
             )  # fmt: skip
-            if c.ple is not None:
-                width = c.S * c.H
-                ngram.shift[(-(-width // 1024), 1)](
-                    batch.normed, batch.ids, self._pool.ngram_tails, self._pool.history, batch.slots[one], first,
-                    accepted, WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
-                )  # fmt: skip
+        if layers:
+            gdn.shift[(-(-g.channels // 1024), count, layers)](
+                batch.u, pool.tails, slots, first, accepted, batch.rows,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
+            )  # fmt: skip
+        if c.ple is not None:
+            width = c.S * c.H
+            ngram.shift[(-(-width // 1024), count)](
+                batch.normed, batch.ids, pool.ngram_tails, pool.history, slots, first, accepted,
+                WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
+            )  # fmt: skip
+
+    def _moved(self, state: GpuState, batch: GpuBatch, i: int, n: int) -> None:
+        """The host's part of accepting n rows."""
+        if n:
             self._pool.give_back(state.place)
             state.home[0] = batch.spare_places[i]
         else:
@@ -171,23 +273,36 @@ class GpuOps:
         state.length += n
         state.next_position += n
 
-    def linear(self, x: Rows, w: Any) -> Tensor:
+    @property
+    def _reader(self) -> Prompt:
+        assert self._prompt is not None, "there is a prompt batch"
+        return self._prompt
+
+    def linear(self, x: Rows | PromptRows, w: Any) -> Tensor:
         """See `Ops.linear`."""
+        if isinstance(x, PromptRows):
+            return self._reader.linear(x, w)
         return linear(x, w)
 
-    def streams(self, x: Tensor) -> Streams:
+    def streams(self, x: Tensor | PromptStreams) -> Streams | PromptStreams:
         """See `Ops.streams`."""
+        if isinstance(x, PromptStreams):
+            return self._reader.streams(x)
         c, count, block = self._c, len(x), min(1024, _power(self._c.H))
         out = torch.empty((count, c.S * c.H), dtype=torch.float32, device=self._device)
         hc.spread[(-(-c.H // block), count)](x, out, H=c.H, S=c.S, BLOCK=block, num_warps=4, **self._launch)
         return Streams(out)
 
-    def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
+    def embed(self, batch: GpuBatch | PromptBatch, table: DeviceTable) -> Tensor | PromptStreams:
         """See `Ops.embed`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.embed(batch, table)
         return table.rows(batch.ids)
 
-    def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
+    def hc_read(self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection) -> tuple[Any, Tensor | None]:
         """See `Ops.hc_read`."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
         count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
@@ -233,100 +348,105 @@ class GpuOps:
             return (*out, shares), out.weights.shape[1]
         return (out, x, x, x, shares), 0
 
-    def hc_write(self, residual: Streams, out: Tensor | ExpertRows, inject: Tensor | None) -> Streams:
+    def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
         """See `Ops.hc_write`; the next read does it."""
+        if isinstance(residual, PromptStreams):
+            return self._reader.hc_write(residual, out, inject)
         assert inject is not None, "only a final mixer lacks inject"
         residual.out, residual.shares = out, inject
         return residual
 
-    def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, ...]:
+    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> tuple[Tensor, ...]:
         """The projections, raw: u, gates, z."""
+        if isinstance(m, PromptRows):
+            return self._reader.gdn_project(m, w)
         u, z, gates = together(m, (w.qkv, w.z, w.gates))
         return u, gates, z
 
-    def gdn_mix(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Gdn) -> Rows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        heads, layers, values = {"NK": g.nk, "NV": g.nv, "D": g.d}, batch.u.shape[0], min(gdn.VALUES, g.d)
         u, gates, z = x
-        batch.u[layer] = u
-        mixed, decay, strength = batch.mixed[layer], batch.decay[layer], batch.strength[layer]
-        gdn.prepare[(batch.rows, 2 * g.nk + g.nv)](
-            u, gates, pool.tails, batch.slots, batch.first, batch.owner, w.conv, w.a, w.dt, mixed, decay, strength,
-            layer, LAYERS=layers, TAPS=g.conv, **heads, num_warps=1, enable_fp_fusion=False,
-        )  # fmt: skip
-        raw = torch.empty_like(z)
-        gdn.window[(g.nv, batch.conversations, g.d // values)](
-            mixed, decay, strength, pool.states, batch.places, batch.spares, batch.first, raw, layer,
-            LAYERS=layers, VALUES=values, **heads, num_warps=gdn.WARPS, enable_fp_fusion=False,
-        )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.gate[(batch.rows, g.nv)](
-            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d, num_warps=1, enable_fp_fusion=False
-        )
+        gdn.window[(g.nv, batch.conversations)](
+            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
+            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
+            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
         return out
 
-    def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
+    def gdn_output(self, o: Rows | PromptRows, w: weights.Gdn) -> Tensor:
         """See `Ops.gdn_output`."""
-        return linear(o, w.out)
+        return self.linear(o, w.out)
 
-    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
+    def qsa_project(self, m: Rows | PromptRows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        if isinstance(m, PromptRows):
+            return self._reader.qsa_project(m, w)
         return together(m, (w.q, w.k, w.v, w.iq, w.ik))
 
-    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
+    def qsa_attend(
+        self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
+    ) -> Rows | PromptRows:
         """See `Ops.qsa_attend`."""
-        assert sparse, "dense attention is the draft head's"
+        assert sparse, "attention is to what the indexer selects, in the draft head too"
+        if isinstance(batch, PromptBatch):
+            return self._reader.qsa_attend(x, batch, number, w)
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
-        where = (batch.slots, batch.first, batch.owner, batch.lengths, pool.table, pool.most_pages)
-        assert batch.turns is not None
-        half = batch.turns.shape[-1]
+        rows_, paged = (batch.homes, batch.seen), (pool.table, pool.most_pages)
+        half = self._turns.shape[-1]
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
         query, index = room(q.nh, q.hd), room(q.ih, q.id)
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
-            qg, k, v, iq, ik, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps, *where,
-            query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, num_warps=1,
+            qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
+            self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget}
-        scores, chosen = room(self._most_blocks), room(budget, dtype=torch.int32)
-        counts = room(dtype=torch.int32)
-        qsa.score[(count, -(-self._most_blocks // SCORED))](
-            index, blocks, *where, scores, self._most_blocks, IH=q.ih, ID=q.id, BLOCK=SCORED, **common, num_warps=4
-        )
-        several = _power(self._most_blocks)
-        qsa.choose[(count,)](
-            scores, self._most_blocks, batch.first, batch.owner, batch.lengths, chosen, counts,
-            BLOCK=several, **common, num_warps=min(32, max(4, several // 512)),
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        select = {"FEW": self._few, "TILE": self._tile}
+        scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
+        chosen = room(budget, dtype=torch.int32)
+        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
+            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
         )  # fmt: skip
+        qsa.choose[(count,)](
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
+        )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, counts, *where, part, peak, weight,
+            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, _power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         qsa.merge[(count, q.nh)](
-            part, peak, weight, qg, counts, batch.first, batch.owner, batch.lengths, *out.targets,
-            NH=q.nh, HD=q.hd, RATIO=q.ratio, CELLS=CELLS, PARTS=parts, ROOM=_power(parts),
-            num_warps=4, enable_fp_fusion=False,
+            part, peak, weight, qg, batch.seen, *out.targets,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
-    def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
+    def qsa_output(self, o: Rows | PromptRows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
-        return linear(o, w.o)
+        return self.linear(o, w.o)
 
-    def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
+    def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
+        if isinstance(m, PromptRows):
+            return GpuRoute(*self._reader.route(m, w))
         logits = linear(m, w.choosing)
         count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
         chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
@@ -344,11 +464,13 @@ class GpuOps:
         )  # fmt: skip
         return GpuRoute(chosen, shares, shared, plan)
 
-    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
+    def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
         """See `Ops.experts`. A window's rows are weighed and added by the next read.
 
         Of other passes eight rows at a time, for the plan holds no more.
         """
+        if isinstance(m, PromptRows):
+            return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
         a = m.quantised
         assert a is not None
         if route.plan is not None:
@@ -402,8 +524,10 @@ class GpuOps:
             main.wait_stream(branch)
         return tuple(results)
 
-    def ngram_numbers(self, batch: GpuBatch) -> tuple[GpuBatch, Tensor]:
+    def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
         """See `Ops.ngram_numbers`."""
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_numbers(batch)
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -413,16 +537,20 @@ class GpuOps:
         )  # fmt: skip
         return batch, out
 
-    def ngram_rows(self, numbers: tuple[GpuBatch, Tensor], w: weights.Ple) -> tuple[GpuBatch, Rows]:
+    def ngram_rows(self, numbers: tuple[Any, Tensor], w: weights.Ple) -> tuple[Any, Rows | PromptRows]:
         """See `Ops.ngram_rows`."""
         batch, wanted = numbers
+        if isinstance(batch, PromptBatch):
+            return batch, self._reader.ngram_rows(batch, wanted, w)
         assert isinstance(w.table, DeviceTable)
         x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
         return batch, Rows(x, quantise(x))
 
-    def ngram_gate(self, residual: Streams, e: tuple[GpuBatch, Rows], w: weights.Ple) -> NgramGated:
+    def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`."""
         c, (batch, rows) = self._c, e
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_gate(residual, rows, w)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
@@ -432,8 +560,10 @@ class GpuOps:
         batch.normed = normed
         return NgramGated(gated, normed)
 
-    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: GpuBatch, w: weights.Ple) -> Streams:
+    def ngram_smooth(self, residual: Any, x: NgramGated, batch: GpuBatch | PromptBatch, w: weights.Ple) -> Any:
         """See `Ops.ngram_smooth`."""
+        if isinstance(batch, PromptBatch):
+            return self._reader.ngram_smooth(residual, x, batch, w)
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H

@@ -1,8 +1,10 @@
 """Device memory of conversations: recurrent states by place, tails by slot, attention cells by page."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,41 +13,79 @@ from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
 from strata.ops.qsa.gpu import PAGE as _PAGE
 
+if TYPE_CHECKING:
+    from strata.ops.gpu.draft import GpuMtp
+    from strata.ops.gpu.parts import GpuParts
+
 PAGE = int(_PAGE.value)
 """Cells of a page."""
 
 WINDOW_CONVERSATIONS = 8
+"""Most conversations of a window; each needs a place beside its own while the window is computed."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class GpuState:
     """A conversation on the device; `strata.model.state.State` is the same on the CPU.
 
+    One that has not begun takes no memory there: `Pool.reserve` gives it a slot, a place and pages.
+
     Attributes:
         length: committed tokens.
         next_position: of the next text token.
-        slot: where its tails and its row of the page table are.
-        home: one number, the place of its recurrent states.
+        pool: whose memory it is in.
+        seat: the slot, one number, where its tails and its row of the page table are; empty before it begins.
+        home: likewise the place of its recurrent states.
         pages: of its attention cells, in order.
+        mtp: what its draft head remembers.
     """
 
     length: int
     next_position: int
-    slot: int
-    home: list[int]
+    pool: "Pool" = field(repr=False)
+    seat: list[int] = field(default_factory=list)
+    home: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)
-    mtp: None = None
+    mtp: "GpuMtp | None" = None
+
+    @property
+    def slot(self) -> int:
+        """Where its tails are."""
+        return self.seat[0]
 
     @property
     def place(self) -> int:
         """Where its recurrent states are."""
         return self.home[0]
 
+    def clone(self) -> "GpuState":
+        """An independent copy: nothing done to one is seen by the other.
+
+        Raises:
+            RequestError: the pool is full.
+        """
+        other = self.pool.clone(self)
+        other.mtp = self.mtp.clone() if self.mtp else None
+        return other
+
+    def parts(self) -> "GpuParts":
+        """It as snapshots take it apart."""
+        from strata.ops.gpu.parts import GpuParts
+
+        return GpuParts(self)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every committed number by name, on the CPU."""
+        parts = self.parts()
+        yield from parts.singles().items()
+        yield from parts.rows({name: (0, count) for name, count in parts.counts().items()}).items()
+
 
 class Pool:
     """Memory for a number of conversations of together so many cells.
 
     Attributes:
+        config: dimensions.
         states: float32 [places, recurrent layers, nv, d, d].
         tails: float32 [slots, recurrent layers, taps-1, channels].
         keys, values: by attention layer, [pages, PAGE, nkv, hd].
@@ -59,106 +99,167 @@ class Pool:
     def __init__(
         self, c: ModelConfig, device: torch.device, *, slots: int, cells: int, kv: torch.dtype = torch.bfloat16
     ) -> None:
-        self._c = c
-        g, q = c.gdn, c.qsa
-        recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
-        attention = len(c.mixers) - recurrent
+        self.config = c
         pages = -(-cells // PAGE)
         self.cells = pages * PAGE
         self.most_pages = -(-c.context // PAGE)
 
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
+        def zeros(name: str) -> list[Tensor]:
+            return [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in shapes[name]]
 
-        self.states = zeros(slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d)
-        self.tails = zeros(slots, recurrent, g.conv - 1, g.channels)
-        self.keys = [zeros(pages, PAGE, q.nkv, q.hd, dtype=kv) for _ in range(attention)]
-        self.values = [zeros(pages, PAGE, q.nkv, q.hd, dtype=kv) for _ in range(attention)]
-        self.raw = [zeros(pages, PAGE, q.id) for _ in range(attention)]
-        self.blocks = [zeros(pages, PAGE // q.ratio, q.id) for _ in range(attention)]
-        self.table = zeros(slots, self.most_pages, dtype=torch.int32)
-        n, taps = (c.ple.n, c.ple.conv) if c.ple else (1, 1)
-        self.ngram_tails = zeros(slots, (taps - 1) * n, c.S * c.H)
-        self.history = zeros(slots, n - 1, dtype=torch.int32)
+        shapes = _shapes(c, slots, pages, kv)
+        (self.states,), (self.tails,), (self.table,) = zeros("states"), zeros("tails"), zeros("table")
+        self.keys, self.values, self.raw, self.blocks = (zeros(name) for name in ("keys", "values", "raw", "blocks"))
+        (self.ngram_tails,), (self.history,) = zeros("ngram_tails"), zeros("history")
         self._slots = list(reversed(range(slots)))
         self._places = list(reversed(range(len(self.states))))
         self._pages = list(reversed(range(pages)))
+        self._staging: Tensor | None = None
+        self._lent: dict[int, None] = {}  # places of windows that were not committed yet, the oldest first
+        self._begun: weakref.WeakSet[GpuState] = weakref.WeakSet()
+
+    @property
+    def slots(self) -> int:
+        """Most conversations at a time."""
+        return len(self.table)
+
+    @property
+    def free_cells(self) -> int:
+        """Cells of pages that no conversation has."""
+        return len(self._pages) * PAGE
+
+    def fits(self, needs: Sequence[tuple[GpuState | None, int]]) -> bool:
+        """Whether conversations, or ones to come (None), can have so many cells each at once."""
+        pages = sum(max(0, -(-cells // PAGE) - (len(state.pages) if state else 0)) for state, cells in needs)
+        return pages <= len(self._pages) and sum(not (state and state.seat) for state, _ in needs) <= len(self._slots)
 
     def new_state(self) -> GpuState:
-        """The state before the first token.
-
-        Raises:
-            RequestError: every slot is taken.
-        """
-        state = self._taken(0, 0)
-        self.states[state.place].zero_()
-        self.tails[state.slot].zero_()
-        self.ngram_tails[state.slot].zero_()
-        self.history[state.slot] = self._c.ple.eos if self._c.ple else 0
-        return state
+        """The state before the first token; it takes no memory until it begins."""
+        return GpuState(0, 0, self)
 
     def clone(self, state: GpuState) -> GpuState:
-        """An independent copy."""
-        other = self._taken(state.length, state.next_position)
+        """An independent copy.
+
+        Raises:
+            RequestError: the pool is full.
+        """
+        other = GpuState(state.length, state.next_position, self)
+        if not state.seat:
+            return other
+        self.reserve(other, state.length)
         self.states[other.place] = self.states[state.place]
         for rows in (self.tails, self.ngram_tails, self.history):
             rows[other.slot] = rows[state.slot]
-        self.reserve(other, state.length)
         for tables in (self.keys, self.values, self.raw, self.blocks):
             for cells in tables:
                 cells[other.pages] = cells[state.pages[: len(other.pages)]]
         return other
 
     def reserve(self, state: GpuState, cells: int) -> None:
-        """Give a conversation the pages it needs for so many cells.
+        """Give a conversation the pages it needs for so many cells, and a slot and a place if it has none.
 
         Raises:
-            RequestError: no page is free.
+            RequestError: no slot or not so many pages are free; the conversation then has what it had before.
         """
-        while len(state.pages) * PAGE < cells:
-            if not self._pages:
-                raise RequestError(
-                    f"the attention cache is full: no page of {PAGE} cells is left for token "
-                    f"{len(state.pages) * PAGE}; end other conversations or give the cache more memory"
-                )
-            page = self._pages.pop()
-            self.table[state.slot, len(state.pages)] = page
-            state.pages.append(page)
+        missing = -(-cells // PAGE) - len(state.pages)
+        if missing > len(self._pages):
+            raise RequestError(
+                f"the attention cache is full: {missing * PAGE} more cells are needed, {self.free_cells} of "
+                f"{self.cells} are free; end other conversations or give the cache more memory"
+            )
+        if not state.seat:
+            self._begin(state)
+        if missing > 0:
+            first, pages = len(state.pages), [self._pages.pop() for _ in range(missing)]
+            self.table[state.slot, first : first + missing] = torch.tensor(pages, dtype=torch.int32)
+            state.pages += pages
 
     def spare(self) -> int:
-        """A place no state is in, for the time of a window."""
-        return self._places.pop()
+        """A place no state is in, for the time of a window.
+
+        Whoever abandons a window need not give its places back: they are taken again, the oldest first, when no other
+        is left. There are enough for one window beside all states.
+        """
+        if not self._places:
+            homes = {place for state in self._begun for place in state.home}
+            self._lent = {place: None for place in self._lent if place not in homes}
+            self._places.append(next(iter(self._lent)))
+        place = self._places.pop()
+        self._lent.pop(place, None)
+        self._lent[place] = None
+        return place
 
     def give_back(self, place: int) -> None:
         """The place is free."""
+        self._lent.pop(place, None)
         self._places.append(place)
 
-    def tensors(self, state: GpuState) -> Iterator[tuple[str, Tensor]]:
-        """Every committed number by name, on the CPU, as `State.tensors` names them."""
-        ratio = self._c.qsa.ratio
-        yield "counters", torch.tensor([state.length, state.next_position, *self.history[state.slot].tolist()])
-        yield "ngram_tail", self.ngram_tails[state.slot].cpu()
-        recurrent = attention = 0
-        for i, mixer in enumerate(self._c.mixers):
-            if mixer is Mixer.GDN:
-                yield f"layer.{i}.s", self.states[state.place, recurrent].cpu()
-                yield f"layer.{i}.tail", self.tails[state.slot, recurrent].cpu()
-                recurrent += 1
-                continue
-            parts = zip(("k", "v", "ik", "blocks"), (self.keys, self.values, self.raw, self.blocks), strict=True)
-            for name, tables in parts:
-                count = state.length // ratio if name == "blocks" else state.length
-                yield f"layer.{i}.{name}", tables[attention][state.pages].flatten(0, 1)[:count].cpu()
-            attention += 1
+    def staging(self, here: Tensor) -> Tensor:
+        """A tensor of the device in pinned memory of the CPU, until the next call."""
+        if self.states.device.type == "cpu":
+            return here
+        there = self._pinned(here.shape, here.dtype)
+        there.copy_(here)
+        return there
 
-    def _taken(self, length: int, position: int) -> GpuState:
+    def arrival(self, there: Sequence[Tensor]) -> Tensor:
+        """Tensors of the CPU on the device, stacked."""
+        shape, dtype = (len(there), *there[0].shape), there[0].dtype
+        here = self._pinned(shape, dtype) if self.states.device.type == "cuda" else torch.empty(shape, dtype=dtype)
+        for i, one in enumerate(there):
+            here[i] = one
+        return here.to(self.states.device)
+
+    def _pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        nbytes = prod(shape) * dtype.itemsize
+        if self._staging is None or self._staging.numel() < nbytes:
+            self._staging = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        return self._staging[:nbytes].view(dtype).view(*shape)
+
+    def _begin(self, state: GpuState) -> None:
         if not self._slots:
-            raise RequestError(f"all {len(self.table)} places for conversations are taken; end one first")
-        state = GpuState(length, position, self._slots.pop(), [self._places.pop()])
-        weakref.finalize(state, self._released, state.slot, state.home, state.pages)
-        return state
+            raise RequestError(f"all {self.slots} places for conversations are taken; end one first")
+        state.seat.append(self._slots.pop())
+        state.home.append(self.spare())
+        del self._lent[state.place]
+        self._begun.add(state)
+        weakref.finalize(state, self._released, state.seat, state.home, state.pages)
+        self.states[state.place].zero_()
+        self.tails[state.slot].zero_()
+        self.ngram_tails[state.slot].zero_()
+        self.history[state.slot] = self.config.ple.eos if self.config.ple else 0
 
-    def _released(self, slot: int, home: list[int], pages: list[int]) -> None:
-        self._slots.append(slot)
-        self._places += home
+    def _released(self, seat: list[int], home: list[int], pages: list[int]) -> None:
+        self._slots += seat
+        for place in home:
+            self.give_back(place)
         self._pages += pages
+
+
+def pool_bytes(c: ModelConfig, *, slots: int, cells: int, kv: torch.dtype = torch.bfloat16) -> int:
+    """Memory of such a pool."""
+    shapes = _shapes(c, slots, -(-cells // PAGE), kv)
+    return sum(prod(shape) * dtype.itemsize for tables in shapes.values() for shape, dtype in tables)
+
+
+def _shapes(
+    c: ModelConfig, slots: int, pages: int, kv: torch.dtype
+) -> dict[str, list[tuple[tuple[int, ...], torch.dtype]]]:
+    """Shapes and types of everything, by name."""
+    g, q = c.gdn, c.qsa
+    recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
+    attention = len(c.mixers) - recurrent
+    n, taps = (c.ple.n, c.ple.conv) if c.ple else (1, 1)
+    f32 = torch.float32
+    cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, q.nkv, q.hd), kv)] * attention
+    return {
+        "states": [((slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d), f32)],
+        "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
+        "keys": cells,
+        "values": cells,
+        "raw": [((pages, PAGE, q.id), f32)] * attention,
+        "blocks": [((pages, PAGE // q.ratio, q.id), f32)] * attention,
+        "table": [((slots, -(-c.context // PAGE)), torch.int32)],
+        "ngram_tails": [((slots, (taps - 1) * n, c.S * c.H), f32)],
+        "history": [((slots, n - 1), torch.int32)],
+    }

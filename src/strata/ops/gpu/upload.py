@@ -1,28 +1,29 @@
 """Weights on a GPU: matrices as planes, experts in slots, tables by rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strata.errors import ModelError
 from strata.formats import by_name, dequantise
 from strata.model import weights
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
 from strata.ops import dependent
 from strata.ops.experts.slots import SlotLayout, Slots
+from strata.ops.gpu.feed import Feed
+from strata.ops.gpu.size import check_experts
 from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
-from strata.ops.planes import LAYOUTS, pack
+from strata.ops.planes import LAYOUTS, layout, pack, pack_each
 from strata.ops.rows.gpu import gather
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _GATHERED = 8  # blocks of a program
+_CHUNK = 64 << 20  # bytes repacked at a time: a launch takes 5 us, and there are some twenty
 
 T = TypeVar("T")
 
@@ -86,21 +87,48 @@ class DeviceMoe(weights.Moe):
 
 
 class Upload:
-    """Brings weights to a device."""
+    """Brings weights to a device, at the speed of their storage: a piece is repacked there while the next is read.
 
-    def __init__(self, device: torch.device) -> None:
+    Beside the weights it takes a few pieces of scratch on the device (`strata.ops.gpu.feed`, `strata.ops.planes`).
+
+    Args:
+        device: where to.
+        on_bytes: called with the number of bytes of the file that are on their way, after each piece.
+        threads: that read; None for as many as help.
+    """
+
+    def __init__(
+        self, device: torch.device, on_bytes: Callable[[int], None] | None = None, *, threads: int | None = None
+    ) -> None:
         self._device = device
+        self._feed = Feed(device, on_bytes, threads=threads)
         self._tables: dict[int, DeviceTable] = {}
+        self._matrices: dict[int, Any] = {}
 
     def all(self, w: weights.Weights) -> weights.Weights:
-        """Everything a forward pass needs."""
+        """Everything a forward pass needs. May be interrupted; what has come is then given up.
+
+        Raises:
+            ModelError: experts have a type that has no kernel on the GPU.
+        """
+        with self._feed:
+            return replace(
+                w,
+                embed=self._table(w.embed),
+                layers=tuple(self._layer(layer) for layer in w.layers),
+                mixer=self._hc(w.mixer),
+                head=self._shared(w.head),
+                mtp=None if w.mtp is None else self._mtp(w.mtp),
+            )
+
+    def _mtp(self, w: weights.Mtp) -> weights.Mtp:
+        moved = self._parts(replace(w, head=torch.empty(0)))  # the trunk's, as a rule
         return replace(
-            w,
-            embed=self._table(w.embed),
-            layers=tuple(self._layer(layer) for layer in w.layers),
+            moved,
+            layer=self._layer(w.layer),
             mixer=self._hc(w.mixer),
-            head=self._matrix(w.head),
-            mtp=None,
+            embed=self._table(w.embed),
+            head=self._shared(w.head),
         )
 
     def _layer(self, layer: weights.Layer) -> weights.Layer:
@@ -141,23 +169,30 @@ class Upload:
             return w.to(self._device)
         name, (rows, width) = w.type.name, w.shape
         if name in _FLOATS:
-            stored = self._bytes(w.raw)
-            return stored.view(_FLOATS[name]).view(rows, width)
+            return self._feed.whole(w.raw).view(_FLOATS[name]).view(rows, width)
         scale = None if w.scale is None else torch.from_numpy(np.atleast_1d(w.scale)).to(self._device)
         return PlaneMatrix(name, rows, width, self._packed(w), scale)
 
-    def _bytes(self, raw: NDArray[np.uint8]) -> Tensor:
-        """A copy on the device; files are mapped read-only, which torch takes no tensor of."""
-        staged = torch.empty(raw.shape, dtype=torch.uint8)
-        np.copyto(staged.numpy(), raw)
-        return staged.to(self._device)
+    def _shared(self, w: weights.Matrix) -> Any:
+        """A matrix that several parts of the model share, once."""
+        if id(w) not in self._matrices:
+            self._matrices[id(w)] = self._matrix(w)
+        return self._matrices[id(w)]
 
     def _packed(self, w: Quantised) -> Tensor:
-        return pack(w.type.name, self._bytes(w.raw), w.shape[-1])
+        """Planes of a matrix; rows of a piece are next to one another in every plane."""
+        kind, (rows, width) = layout(w.type.name), w.shape
+        out = torch.zeros(kind.nbytes(rows, width), dtype=torch.uint8, device=self._device)
+        views = kind.views(out, rows, width)
+        for first, piece in self._feed.pieces(w.raw):
+            packed = pack(w.type.name, piece, width, chunk=_CHUNK)
+            for view, part in zip(views, kind.views(packed, len(piece), width), strict=True):
+                view[first : first + len(piece)] = part
+        return out
 
     def _moe(self, moe: weights.Moe) -> DeviceMoe:
-        gate, up, down = (self._experts(x) for x in (moe.gate, moe.up, moe.down))
-        one = [Quantised(x.type, x.raw[None], x.scale) for x in map(self._experts, (
+        gate, up, down = (check_experts(x) for x in (moe.gate, moe.up, moe.down))
+        one = [Quantised(x.type, x.raw[None], x.scale) for x in map(check_experts, (
             moe.shared_gate, moe.shared_up, moe.shared_down))]  # fmt: skip
         empty = torch.empty(0)
         return DeviceMoe(
@@ -168,26 +203,19 @@ class Upload:
             shared=self._slots(*one),
         )  # fmt: skip
 
-    def _experts(self, w: weights.Matrix) -> Quantised:
-        if not isinstance(w, Quantised) or w.type.name not in LAYOUTS:
-            name = w.type.name if isinstance(w, Quantised) else "F32"
-            raise ModelError(
-                f"experts of type {name} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
-            )
-        return w
-
     def _slots(self, gate: Quantised, up: Quantised, down: Quantised) -> Slots:
         count, inner, hidden = gate.shape
-        layout = SlotLayout(gate.type.name, up.type.name, down.type.name, hidden, inner)
-        data = torch.empty((count, layout.nbytes), dtype=torch.uint8, device=self._device)
-        for e in range(count):
-            layout.fill(data[e], *(self._bytes(x.raw[e]) for x in (gate, up, down)))
+        where = SlotLayout(gate.type.name, up.type.name, down.type.name, hidden, inner)
+        data = torch.zeros((count, where.nbytes), dtype=torch.uint8, device=self._device)
+        for x, part in zip((gate, up, down), where.parts, strict=True):
+            for first, piece in self._feed.pieces(x.raw):
+                pack_each(x.type.name, piece, x.shape[-1], data[first : first + len(piece), part], chunk=_CHUNK)
         scales = None
         if any(x.scale is not None for x in (gate, up, down)):
             rows = [np.ones(count, np.float32) if x.scale is None else x.scale.reshape(-1) for x in (gate, up, down)]
             ones = np.ones((3, 1), np.float32)
             scales = torch.from_numpy(np.concatenate([np.stack(rows), ones], axis=1)).to(self._device)
-        return Slots(layout, data, torch.arange(count, dtype=torch.int32, device=self._device), -1, scales)
+        return Slots(where, data, torch.arange(count, dtype=torch.int32, device=self._device), -1, scales)
 
     def _table(self, table: weights.RowTable) -> DeviceTable:
         known = self._tables.get(id(table))

@@ -17,8 +17,7 @@ _F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
 _ROWS = {"q": "*i8", "s": _F, "sums": _F}
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
 _STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
-_CELLS = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, "pages": _I, "page_count": "i32"}
-_ATTENTION = {"NH": 24, "HD": 256, "RATIO": 4}
+_CELLS = {"slots": _I, "seen": _I, "pages": _I, "page_count": "i32"}
 
 
 def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 1) -> Kernel:
@@ -29,7 +28,8 @@ def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict
 def window(arch: int) -> list[Kernel]:
     """All of them; attention multiplies on tensor cores where there are some for bfloat16."""
     pdl = {"PDL": arch >= dependent.FIRST}
-    return [*_streams(pdl), *_gdn(), *_qsa(split=arch >= 80), *_ngram(pdl), *_routes(pdl), *_rest(pdl)]
+    streams, attention = [*_streams(pdl), *_gdn(pdl)], _qsa(pdl, split=arch >= 80)
+    return [*streams, *attention, *_ngram(pdl), *_routes(pdl), *_rest(pdl), *_choice(pdl)]
 
 
 def _streams(pdl: dict[str, bool]) -> list[Kernel]:
@@ -80,46 +80,42 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _gdn() -> list[Kernel]:
-    gates = {"mixed": _F, "decay": _F, "strength": _F}
-    where = {"states": _F, "places": _I, "spares": _I, "first": _I}
-    tile = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES}
-    before = {"u": _F, "gates": _F, "tails": _F, "slots": _I, "first": _I, "owner": _I, "taps": _F, "a": _F, "dt": _F}
-    tails = {"u": _F, "tails": _F, "slots": _I, "first": _I, "accepted": _I, "total": "i32"}
-    gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
+def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
+    given = dict.fromkeys(("u", "gates", "z", "tails"), _F) | {"slots": _I, "first": _I}
+    weights = {"taps": _F, "a": _F, "dt": _F}
+    states = {"states": _F, "places": _I, "spares": _I}
+    kept = dict.fromkeys(("mixed", "decay", "strength"), _F)
+    out = {"norm": _F, "eps": "fp32", "kept": _F, **kept, "gated": _F, **_ROWS, "layer": "i32"}
+    accepted = {"first": _I, "accepted": _I, "total": "i32"}
+    heads = _HEADS | {"LAYERS": 36, **pdl}
+    tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
     return [
-        _kernel("gdn.prepare", gdn.prepare, {**before, **gates, "layer": "i32"}, _HEADS | {"LAYERS": 36, "TAPS": 4}),
-        _kernel("gdn.window", gdn.window, {**gates, **where, "out": _F, "layer": "i32"}, tile, gdn.WARPS),
-        _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128}),
-        _kernel("gdn.replay", gdn.replay, {**gates, **where, "accepted": _I, "total": "i32"}, tile, gdn.WARPS),
-        _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, 4),
+        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
+        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, gdn.WARPS),
+        _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),
     ]
 
 
-def _qsa(*, split: bool) -> list[Kernel]:
-    budget = {"RATIO": 4, "BUDGET": 512}
-    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
+    budget = {"RATIO": 4, "BUDGET": 512, **pdl}
+    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F) | {"positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
     cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
-    rows_ = {"first": _I, "owner": _I, "lengths": _I}
     parts = {"part": _F, "peak": _F, "weight": _F}
-    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
-    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, "counts": _I, **_CELLS, **parts}
-    merge = {**parts, "qg": _F, "counts": _I, **rows_, "gated": _F, **_ROWS}
-    chosen = {"scores": _F, "score_count": "i32", **rows_, "chosen": _I, "counts": _I}
-    shares = {"CELLS": 64, "PARTS": 33}
+    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, **pdl}
+    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
+    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
+    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
+    score = {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "peaks": _F, "out_count": "i32"}
+    select = {"FEW": 8192, "TILE": 8}
+    heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     return [
-        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, **cells}, heads),
-        _kernel(
-            "qsa.score", qsa.score, {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "out_count": "i32"},
-            budget | {"IH": 4, "ID": 128, "BLOCK": 64}, 4,
-        ),
-        _kernel("qsa.choose", qsa.choose, chosen, budget | {"BLOCK": 16384}, 32),
-        _kernel(
-            "qsa.attend", qsa.attend, attend, _ATTENTION | budget | shares | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4
-        ),
-        _kernel("qsa.merge", qsa.merge, merge, _ATTENTION | shares | {"ROOM": 64}, 4),
-    ]  # fmt: skip
+        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
+        _kernel("qsa.score", qsa.score, score, budget | select | {"IH": 4, "ID": 128, "BLOCK": 32}, 4),
+        _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
+        _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
+        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"ROOM": 64, "LOT": 8}, 4),
+    ]
 
 
 def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
@@ -139,16 +135,22 @@ def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
 
 def _rest(pdl: dict[str, bool]) -> list[Kernel]:
     table = {"w": "*u8", "table": "*i16", "ids": _L, "out": _F, "N": "i32", "B": "i32"}
-    parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
-    best = {"tokens": _I, "logprobs": _F, "bad": _I, "PARTS": "i32"}
-    accept = {"ids": _I, "tokens": _I, "bad": _I, "stops": _I, "stop_count": "i32", "first": _I, "accepted": _I}
     return [
         _kernel("rows.Q4_K", rows.gather, table | {"ids": _I}, {"KIND": "Q4_K", "BLOCKS": 8, **pdl}, 4),
         _kernel("rows.IQ4_NL", rows.gather, table, {"KIND": "IQ4_NL", "BLOCKS": 8, **pdl}, 4),
-        _kernel(
-            "choice.best_parts", choice.best_parts,
-            {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}, {"BLOCK": 4096}, 4,
-        ),
-        _kernel("choice.best", choice.best, {**parts, **best}, {"BLOCK": 64}),
-        _kernel("choice.accept", choice.accept, accept, {"ROWS": 8}),
     ]  # fmt: skip
+
+
+def _choice(pdl: dict[str, bool]) -> list[Kernel]:
+    parts = {"peaks": _F, "places": _I, "sums": _F, "faults": _I}
+    best = {**parts, "tokens": _I, "bad": _I, "told": _I, "PARTS": "i32"}
+    accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
+    given = {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}
+    kernels = [_kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl})]
+    for top, entries in ((1, 128), (20, 4096)):
+        sizes = {"TOP": top, **pdl}
+        kernels += [
+            _kernel(f"choice.best_parts.{top}", choice.best_parts, given, sizes | {"BLOCK": 2048}, 4),
+            _kernel(f"choice.best.{top}", choice.best, best, sizes | {"BLOCK": 128, "ENTRIES": entries}, 4),
+        ]
+    return kernels

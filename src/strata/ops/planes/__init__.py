@@ -17,7 +17,7 @@ from strata.ops.planes.q2_0 import Q2_0, Q2_0_128
 from strata.ops.planes.q6_k import Q6_K
 from strata.ops.planes.q8_0 import Q8_0
 
-__all__ = ["LAYOUTS", "Layout", "Plane", "layout", "pack", "unpack"]
+__all__ = ["LAYOUTS", "Layout", "Plane", "layout", "pack", "pack_each", "unpack"]
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
@@ -41,7 +41,7 @@ def layout(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-def pack(name: str, raw: Tensor, width: int, out: Tensor | None = None) -> Tensor:
+def pack(name: str, raw: Tensor, width: int, out: Tensor | None = None, *, chunk: int | None = None) -> Tensor:
     """Repack a matrix.
 
     Args:
@@ -49,6 +49,7 @@ def pack(name: str, raw: Tensor, width: int, out: Tensor | None = None) -> Tenso
         raw: ``uint8 [N, row bytes]``, as in the file.
         width: K, weights in a row.
         out: ``uint8 [nbytes]`` to write to, on any device; a new tensor beside ``raw`` if None.
+        chunk: bytes repacked at a time, which need several times their size of scratch.
 
     Returns:
         ``uint8 [nbytes]``: the planes one after another; padding between them is not written.
@@ -66,13 +67,43 @@ def pack(name: str, raw: Tensor, width: int, out: Tensor | None = None) -> Tenso
     out = empty(size, dtype=uint8, device=raw.device) if out is None else out
     if out.dtype != uint8 or out.shape != (size,):
         raise FormatError(f"planes of {name} [{rows}, {width}] are uint8 [{size}], not {out.dtype} {list(out.shape)}")
-    views, step = found.views(out, rows, width), max(1, _CHUNK // row_bytes)
+    views, step = found.views(out, rows, width), max(1, (chunk or _CHUNK) // row_bytes)
     for first in range(0, rows, step):
         some = raw[first : first + step]
         parts = found.split(some.reshape(-1, kind.bytes))
         for view, part in zip(views, parts, strict=True):
             view[first : first + len(some)].copy_(part.reshape(len(some), -1))
     return out
+
+
+def pack_each(name: str, raw: Tensor, width: int, out: Tensor, *, chunk: int | None = None) -> None:
+    """Repack many matrices of one shape, many at a time: the bytes that `pack` gives for each.
+
+    Args:
+        name: of the block type.
+        raw: ``uint8 [E, N, row bytes]``, as in the file.
+        width: K, weights in a row.
+        out: ``uint8 [E, nbytes]`` to write to; its rows may be parts of longer ones.
+        chunk: as for `pack`.
+
+    Raises:
+        FormatError: if shapes do not fit.
+    """
+    found, kind = layout(name), by_name(name)
+    count, rows, row_bytes = raw.shape
+    *starts, size = found.offsets(rows, width)
+    if row_bytes != kind.row_bytes(width) or out.shape != (count, size):
+        raise FormatError(
+            f"{name} matrices [{count}, {rows}, {width}] are uint8 [{count}, {rows}, {kind.row_bytes(width)}] and "
+            f"[{count}, {size}] as planes, not {list(raw.shape)} and {list(out.shape)}"
+        )
+    step = max(1, (chunk or _CHUNK) // (rows * row_bytes))
+    for first in range(0, count, step):
+        some = raw[first : first + step]
+        parts = found.split(some.reshape(-1, kind.bytes))
+        for at, plane, part in zip(starts, found.planes, parts, strict=True):
+            end = at + rows * plane.row_bytes(width)
+            out[first : first + len(some), at:end].copy_(part.reshape(len(some), -1))
 
 
 def unpack(name: str, packed: Tensor, rows: int, width: int) -> Tensor:

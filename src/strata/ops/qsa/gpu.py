@@ -6,45 +6,109 @@ Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a con
 A row attends at most 2,051 cells whatever the context, so at 32K tokens a layer reads 4.2 MB of keys and values
 (bfloat16) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list of selected cells,
 and parts are merged in order: a row's bytes depend on its own list alone.
+
+What a kernel has to know of a row comes with the window's numbers, one load deep: `slots`, where its conversation's
+pages are, and `seen`, how many cells there are with its own. So what a launch costs follows from the length of the
+conversation, not from what a captured graph has room for.
 """
 
 import triton
 import triton.language as tl
 
+from strata.ops.dependent import release, wait
 from strata.ops.device import sigmoid, store_quantised
 
 PAGE = tl.constexpr(64)
 
 
 @triton.jit
-def _rotated(x, other, lane, cos, sin, HALF: tl.constexpr):
-    """Rotary embedding of the first 2 HALF lanes; `other` holds each lane's partner."""
-    pair = lane % HALF
+def _angles(cos, sin, position, W: tl.constexpr, HALF: tl.constexpr):
+    """Each lane's cosine and signed sine; lanes behind the first 2 HALF do not turn."""
+    lane = tl.arange(0, W)
     turned = lane < 2 * HALF
-    c = tl.load(cos + pair, mask=turned, other=1.0)
-    s = tl.load(sin + pair, mask=turned, other=0.0)
-    return tl.where(turned, x * c + tl.where(lane < HALF, -other, other) * s, x)
+    at = position * HALF + lane % HALF
+    c = tl.load(cos + at, mask=turned, other=1.0)
+    s = tl.load(sin + at, mask=turned, other=0.0)
+    return c, tl.where(lane < HALF, -s, s)
 
 
 @triton.jit
-def _head(source, norm, cos, sin, eps, W: tl.constexpr, HALF: tl.constexpr):
-    """Load a head, normalise and rotate it."""
+def _partner(W: tl.constexpr, HALF: tl.constexpr):
+    """The lane each lane turns with."""
     lane = tl.arange(0, W)
-    partner = tl.where(lane < 2 * HALF, (lane + HALF) % (2 * HALF), lane)
-    x = tl.load(source + lane)
+    return tl.where(lane < 2 * HALF, (lane + HALF) % (2 * HALF), lane)
+
+
+@triton.jit
+def _normed(x, mate, weight, other, c, s, eps, W: tl.constexpr):
+    """A head normalised and turned; `mate` and `other` are each lane's partner and its weight."""
     scale = 1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / W + eps)
-    y = x * scale * tl.load(norm + lane)
-    other = tl.load(source + partner) * scale * tl.load(norm + partner)
-    return _rotated(y, other, lane, cos, sin, HALF)
+    return x * scale * weight * c + mate * scale * other * s
+
+
+@triton.jit
+def _head(
+    qg, k, v, cos, sin, position, q_norm, k_norm, eps, row, head, here, q_out, keys, values,
+    NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, HALF: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """A head of the queries, the keys or the values."""
+    lane, mate = tl.arange(0, HD), _partner(HD, HALF)
+    norm = q_norm if head < NH else k_norm
+    weight, other = tl.load(norm + lane), tl.load(norm + mate)
+    c, s = _angles(cos, sin, position, HD, HALF)
+    wait(PDL)
+    if head < NH:
+        source = qg + (row * NH + head) * 2 * HD
+        x = _normed(tl.load(source + lane), tl.load(source + mate), weight, other, c, s, eps, HD)
+        tl.store(q_out + (row * NH + head) * HD + lane, x)
+    elif head < NH + NKV:
+        h = head - NH
+        source = k + (row * NKV + h) * HD
+        x = _normed(tl.load(source + lane), tl.load(source + mate), weight, other, c, s, eps, HD)
+        tl.store(keys + (here * NKV + h) * HD + lane, x.to(keys.dtype.element_ty))
+    else:
+        h = head - NH - NKV
+        x = tl.load(v + (row * NKV + h) * HD + lane)
+        tl.store(values + (here * NKV + h) * HD + lane, x.to(values.dtype.element_ty))
+
+
+@triton.jit
+def _indexer(
+    iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, table, here, iq_out, raw, blocks,
+    IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """A head of the indexer's queries, or its key, with the block that the row completes, if it does."""
+    lane, mate = tl.arange(0, ID), _partner(ID, HALF)
+    norm = iq_norm if h < IH else ik_norm
+    weight, other = tl.load(norm + lane), tl.load(norm + mate)
+    c, s = _angles(cos, sin, position if h < IH else start, ID, HALF)
+    wait(PDL)
+    if h < IH:
+        at = (row * IH + h) * ID
+        x = _normed(tl.load(iq + at + lane), tl.load(iq + at + mate), weight, other, c, s, eps, ID)
+        tl.store(iq_out + at + lane, x)
+    else:
+        tl.store(raw + here * ID + lane, tl.load(ik + row * ID + lane))
+        if (cell + 1) % RATIO == 0:
+            x, y = tl.zeros([ID], tl.float32), tl.zeros([ID], tl.float32)
+            for j in tl.static_range(RATIO):
+                at, old = row + (j - (RATIO - 1)), cell + (j - (RATIO - 1))
+                inside = at >= begin  # rows of this window may not have reached their page yet
+                page = tl.load(table + old // PAGE).to(tl.int64)
+                source = ik + at * ID if inside else raw + (page * PAGE + old % PAGE) * ID
+                x += tl.load(source + lane)
+                y += tl.load(source + mate)
+            x = _normed(x / RATIO, y / RATIO, weight, other, c, s, eps, ID)
+            tl.store(blocks + (here // RATIO) * ID + lane, x)
 
 
 @triton.jit
 def prepare(
-    qg, k, v, iq, ik, cos, sin, block_cos, block_sin, q_norm, k_norm, iq_norm, ik_norm, eps,
-    slots, first, owner, lengths, pages, page_count,
+    qg, k, v, iq, ik, cos, sin, positions, starts, q_norm, k_norm, iq_norm, ik_norm, eps,
+    slots, seen, begins, pages, page_count,
     q_out, iq_out, keys, values, raw, blocks,
     NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, IH: tl.constexpr, ID: tl.constexpr,
-    HALF: tl.constexpr, RATIO: tl.constexpr,
+    HALF: tl.constexpr, RATIO: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Norms and rotation of a window's heads; new cells into their pages. Grid: (T, NH + 2 NKV + IH + 1).
 
@@ -53,154 +117,187 @@ def prepare(
         k, v: float32 [T, NKV, HD].
         iq: float32 [T, IH, ID].
         ik: float32 [T, ID].
-        cos, sin: float32 [T, HALF] of the rows' positions.
-        block_cos, block_sin: float32 [T, HALF], of the first token of the block the row completes, if it does.
+        cos, sin: float32 [positions, HALF], of every position.
+        positions: int32 [T], of the rows.
+        starts: int32 [T], position of the first token of the block a row is in.
         q_norm, k_norm: float32 [HD]; iq_norm, ik_norm: float32 [ID].
         eps: of the norms.
-        slots, lengths: int32 [conversations], place and committed cells of each.
-        first: int32 [conversations + 1]; owner: int32 [T].
+        slots, seen: int32 [T], of each row: place of its conversation, and its cells with the row's own.
+        begins: int32 [T], the first row of each row's conversation.
         pages: int32 [all slots, page_count].
         q_out: float32 [T, NH, HD], out; iq_out: float32 [T, IH, ID], out.
         keys, values: [all pages, PAGE, NKV, HD], bfloat16 or float32.
         raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
     """
+    release(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
-    conversation = tl.load(owner + row)
-    begin = tl.load(first + conversation)
-    committed = tl.load(lengths + conversation)
-    cell = committed + row - begin
-    table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
+    cell = tl.load(seen + row) - 1
+    table = pages + tl.load(slots + row).to(tl.int64) * page_count
     page = tl.load(table + cell // PAGE).to(tl.int64)
     here = page * PAGE + cell % PAGE
-    cos_row, sin_row = cos + row * HALF, sin + row * HALF
-    lane = tl.arange(0, HD)
-    if head < NH:
-        source = qg + (row * NH + head) * 2 * HD
-        tl.store(q_out + (row * NH + head) * HD + lane, _head(source, q_norm, cos_row, sin_row, eps, HD, HALF))
-    elif head < NH + NKV:
-        h = head - NH
-        x = _head(k + (row * NKV + h) * HD, k_norm, cos_row, sin_row, eps, HD, HALF)
-        tl.store(keys + (here * NKV + h) * HD + lane, x.to(keys.dtype.element_ty))
-    elif head < NH + 2 * NKV:
-        h = head - NH - NKV
-        x = tl.load(v + (row * NKV + h) * HD + lane)
-        tl.store(values + (here * NKV + h) * HD + lane, x.to(values.dtype.element_ty))
-    elif head < NH + 2 * NKV + IH:
-        h = head - NH - 2 * NKV
-        at = (row * IH + h) * ID
-        tl.store(iq_out + at + tl.arange(0, ID), _head(iq + at, iq_norm, cos_row, sin_row, eps, ID, HALF))
+    position = tl.load(positions + row)
+    if head < NH + 2 * NKV:
+        _head(
+            qg, k, v, cos, sin, position, q_norm, k_norm, eps, row, head, here, q_out, keys, values,
+            NH, NKV, HD, HALF, PDL,
+        )  # fmt: skip
     else:
-        part = tl.arange(0, ID)
-        tl.store(raw + here * ID + part, tl.load(ik + row * ID + part))
-        if (cell + 1) % RATIO == 0:
-            partner = tl.where(part < 2 * HALF, (part + HALF) % (2 * HALF), part)
-            mean = tl.zeros([ID], tl.float32)
-            mate = tl.zeros([ID], tl.float32)
-            for j in tl.static_range(RATIO):
-                at = cell + (j - (RATIO - 1))
-                inside = at >= committed  # rows of this window may not have reached their page yet
-                old = (tl.load(table + at // PAGE).to(tl.int64) * PAGE + at % PAGE) * ID
-                new = (begin + at - committed) * ID
-                mean += tl.where(
-                    inside,
-                    tl.load(ik + new + part, mask=inside & (part >= 0), other=0.0),
-                    tl.load(raw + old + part, mask=(at < committed) & (part >= 0), other=0.0),
-                )
-                mate += tl.where(
-                    inside,
-                    tl.load(ik + new + partner, mask=inside & (part >= 0), other=0.0),
-                    tl.load(raw + old + partner, mask=(at < committed) & (part >= 0), other=0.0),
-                )
-            mean, mate = mean / RATIO, mate / RATIO
-            scale = 1.0 / tl.sqrt_rn(tl.sum(mean * mean, 0) / ID + eps)
-            x = mean * scale * tl.load(ik_norm + part)
-            other = mate * scale * tl.load(ik_norm + partner)
-            x = _rotated(x, other, part, block_cos + row * HALF, block_sin + row * HALF, HALF)
-            tl.store(blocks + (here // RATIO) * ID + part, x)
+        _indexer(
+            iq, ik, cos, sin, position, tl.load(starts + row), iq_norm, ik_norm, eps, row, tl.load(begins + row),
+            head - NH - 2 * NKV, cell, table, here, iq_out, raw, blocks, IH, ID, HALF, RATIO, PDL,
+        )  # fmt: skip
 
 
 @triton.jit
 def score(
-    iq, blocks, slots, first, owner, lengths, pages, page_count, out, out_count,
+    iq, blocks, slots, seen, pages, page_count, out, peaks, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
+    FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Scores of the complete blocks of each row. Grid: (T, most blocks / BLOCK).
+    """Scores of the complete blocks of each row. Grid: (T, programs), each taking every programs-th lot of BLOCK.
 
     Nothing is scored where the budget holds everything.
 
     Args:
         iq: float32 [T, IH, ID].
         blocks: float32 [all pages, PAGE/RATIO, ID].
-        slots, first, owner, lengths, pages: as for `prepare`.
+        slots, seen, pages: as for `prepare`.
         out: float32 [T, out_count], out.
+        peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than FEW.
         BUDGET: blocks a row selects.
-        BLOCK: blocks a program scores.
+        BLOCK: blocks a program scores at a time; a multiple of TILE.
+        FEW, TILE: as for `choose`.
     """
+    release(PDL)
     row = tl.program_id(0)
-    conversation = tl.load(owner + row)
-    complete = (tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1) // RATIO
-    begin = tl.program_id(1) * BLOCK
-    if (complete > BUDGET) & (begin < complete):
-        b = begin + tl.arange(0, BLOCK)
-        inside = b < complete
+    complete = tl.load(seen + row) // RATIO
+    table = pages + tl.load(slots + row).to(tl.int64) * page_count
+    wait(PDL)
+    if complete > BUDGET:
         per_page: tl.constexpr = PAGE // RATIO
-        table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
-        page = tl.load(table + b // per_page, mask=inside, other=0).to(tl.int64)
         part = tl.arange(0, ID)
-        at = (page * per_page + b % per_page) * ID
-        key = tl.load(blocks + at[:, None] + part[None, :], mask=inside[:, None], other=0.0)
-        total = tl.zeros([BLOCK], tl.float32)
-        for h in tl.static_range(IH):
-            query = tl.load(iq + (row * IH + h) * ID + part)
-            total += tl.maximum(tl.sum(key * query[None, :], 1), 0.0)
-        tl.store(out + row * out_count + b, total, mask=inside)
+        for begin in range(tl.program_id(1) * BLOCK, complete, tl.num_programs(1) * BLOCK):
+            b = begin + tl.arange(0, BLOCK)
+            inside = b < complete
+            page = tl.load(table + b // per_page, mask=inside, other=0).to(tl.int64)
+            at = (page * per_page + b % per_page) * ID
+            key = tl.load(blocks + at[:, None] + part[None, :], mask=inside[:, None], other=0.0)
+            total = tl.zeros([BLOCK], tl.float32)
+            for h in tl.static_range(IH):
+                query = tl.load(iq + (row * IH + h) * ID + part)
+                total += tl.maximum(tl.sum(key * query[None, :], 1), 0.0)
+            tl.store(out + row * out_count + b, total, mask=inside)
+            if complete > FEW:
+                tile = begin // TILE + tl.arange(0, BLOCK // TILE)
+                peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE)), 1)
+                tl.store(peaks + row * (out_count // TILE) + tile, peak, mask=tile * TILE < complete)
+
+
+@triton.jit
+def _threshold(key, count, BUDGET: tl.constexpr):
+    """A key that just BUDGET keys reach, or the one whose equals there is not room for.
+
+    Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
+    keys to take are the same; so one step guesses by how fast counts fall, and the next one halves what is left.
+
+    Args:
+        key: int32 [N]; bits of non-negative floats, and -1 where there is nothing.
+        count: of those that are not negative; more than BUDGET.
+    """
+    low = tl.full([], 0, tl.int32)  # `above` reach it, at least BUDGET
+    above = count
+    high = tl.max(key, 0) + 1  # `below` reach it, fewer than BUDGET
+    below = tl.full([], 0, tl.int32)
+    trial = tl.full([], 1, tl.int32)  # zeros are the commonest equals
+    halve = tl.full([], 0, tl.int32)
+    while (above != BUDGET) & (high - low > 1):
+        reached = tl.sum((key >= trial).to(tl.int32), 0)
+        enough = reached >= BUDGET
+        low = tl.where(enough, trial, low)
+        above = tl.where(enough, reached, above)
+        high = tl.where(enough, high, trial)
+        below = tl.where(enough, below, reached)
+        most = tl.log2(above.to(tl.float32))
+        share = (most - tl.log2(BUDGET + 0.0)) / (most - tl.log2(tl.maximum(below.to(tl.float32), 0.5)))
+        finite: tl.constexpr = 0x7F7FFFFF
+        bottom = tl.minimum(low, finite).to(tl.float32, bitcast=True)
+        top = tl.minimum(high, finite).to(tl.float32, bitcast=True)
+        guess = (bottom + (top - bottom) * share).to(tl.int32, bitcast=True)
+        trial = tl.where(halve != 0, low + (high - low) // 2, guess)
+        trial = tl.minimum(tl.maximum(trial, low + 1), high - 1)
+        halve = 1 - halve
+    return low, above, below
+
+
+@triton.jit
+def _select(key, count, BUDGET: tl.constexpr):
+    """Which of more than BUDGET keys to take, and each one's place among them; of equal ones the first.
+
+    Args:
+        key, count: as for `_threshold`; fewer than 2^15 keys.
+    """
+    reached, above, below = _threshold(key, count, BUDGET)
+    room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
+    equal = key == reached
+    ranks = tl.cumsum((key > reached).to(tl.int32) + (equal.to(tl.int32) << 16), 0)
+    same = ranks >> 16
+    take = (key > reached) | (equal & (same <= room))
+    return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1
+
+
+@triton.jit
+def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr):
+    """Choose among at most SIZE scores, all of them at once in registers."""
+    b = tl.arange(0, SIZE)
+    inside = b < complete
+    key = tl.maximum(tl.load(scores + b, mask=inside, other=0.0).to(tl.int32, bitcast=True), 0)
+    take, place = _select(tl.where(inside, key, -1), complete, BUDGET)
+    tl.store(out + place, b, mask=take)
 
 
 @triton.jit
 def choose(
-    scores, score_count, first, owner, lengths, chosen, counts,
-    RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
+    scores, peaks, score_count, seen, chosen,
+    RATIO: tl.constexpr, BUDGET: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
-    A score is never negative, so its bits order like an integer. The row's scores stay in registers while the smallest
-    chosen one is found bit by bit, until exactly BUDGET scores reach what is found; a running sum writes the list.
+    Nothing is done where the budget holds everything.
+
+    A score is never negative, so its bits order like an integer; they stay in registers while the smallest chosen one
+    is searched (`_threshold`). More than FEW are met in tiles. A block of a tile that is not among the BUDGET ones with
+    the largest peaks is not chosen: each of those has a block before it. So the same is done with peaks, then with the
+    blocks of the tiles that were taken, which costs the same whatever the length.
 
     Args:
-        scores: float32 [T, score_count].
-        first, owner, lengths: as for `prepare`.
+        scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them.
+        seen: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
-        counts: int32 [T], out: how many of `chosen` count.
-        BLOCK: power of two, at least the most blocks a row can have.
+        FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
+        TILE: power of two.
     """
+    release(PDL)
     row = tl.program_id(0)
-    conversation = tl.load(owner + row)
-    complete = (tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1) // RATIO
+    complete = tl.load(seen + row) // RATIO
+    wait(PDL)
     out = chosen + row * BUDGET
-    if complete <= BUDGET:
-        every = tl.arange(0, BUDGET)
-        tl.store(out + every, every, mask=every < complete)
-        tl.store(counts + row, complete)
-    else:
-        b = tl.arange(0, BLOCK)
-        score = tl.load(scores + row * score_count + b, mask=b < complete, other=0.0)
-        key = tl.where(b < complete, score.to(tl.int32, bitcast=True), -1)
-        reached = tl.full([], 0, tl.int32)
-        above = complete  # how many reach what is found so far
-        bit = tl.full([], 30, tl.int32)
-        while (bit >= 0) & (above != BUDGET):
-            trial = reached | (1 << bit)
-            count = tl.sum((key >= trial).to(tl.int32), 0)
-            enough = count >= BUDGET
-            reached = tl.where(enough, trial, reached)
-            above = tl.where(enough, count, above)
-            bit -= 1
-        equal = (key == reached).to(tl.int32)
-        left = BUDGET - tl.sum((key > reached).to(tl.int32), 0)  # how many of the equal ones there is room for
-        take = (key > reached) | ((equal != 0) & ((tl.cumsum(equal, 0) <= left) | (above == BUDGET)))
-        place = tl.cumsum(take.to(tl.int32), 0) - 1
-        tl.store(out + place, b, mask=take)
-        tl.store(counts + row, BUDGET)
+    scores += row * score_count
+    if complete > BUDGET:
+        if complete <= FEW // 4:
+            _choose_of(scores, complete, out, BUDGET, FEW // 4)
+        elif complete <= FEW:
+            _choose_of(scores, complete, out, BUDGET, FEW)
+        else:
+            _choose_of(peaks + row * (score_count // TILE), (complete + TILE - 1) // TILE, out, BUDGET, FEW)
+            tl.debug_barrier()
+            e = tl.arange(0, BUDGET * TILE)
+            b = tl.load(out + e // TILE) * TILE + e % TILE
+            inside = b < complete
+            key = tl.maximum(tl.load(scores + b, mask=inside, other=0.0).to(tl.int32, bitcast=True), 0)
+            count = tl.sum(inside.to(tl.int32), 0)
+            take, place = _select(tl.where(inside, key, -1), count, BUDGET)
+            tl.debug_barrier()  # everyone has read the tiles
+            tl.store(out + place, b, mask=take)
 
 
 @triton.jit
@@ -221,17 +318,17 @@ def _product(x, y, SPLIT: tl.constexpr):
 
 @triton.jit
 def attend(
-    q, keys, values, chosen, counts, slots, first, owner, lengths, pages, page_count, part, peak, weight,
+    q, keys, values, chosen, slots, seen, pages, page_count, part, peak, weight,
     NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr,
-    HEADS: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr, SPLIT: tl.constexpr,
+    HEADS: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr, SPLIT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Softmax attention over one part of a row's selected cells. Grid: (T, NKV, PARTS).
 
     Args:
         q: float32 [T, NH, HD].
         keys, values: [all pages, PAGE, NKV, HD].
-        chosen: int32 [T, BUDGET]; counts: int32 [T].
-        slots, first, owner, lengths, pages: as for `prepare`.
+        chosen: int32 [T, BUDGET]; not looked at where the budget holds everything.
+        slots, seen, pages: as for `prepare`.
         part: float32 [T, NH, PARTS, HD], out: weighted values, not yet divided.
         peak, weight: float32 [T, NH, PARTS], out: largest logit, and sum of weights relative to it.
         HEADS: power of two, at least NH / NKV; at least 16.
@@ -239,32 +336,37 @@ def attend(
         SPLIT: multiply on tensor cores; needs bfloat16 keys and values and sm_80. Not for the interpreter, whose
             bfloat16 is wrong.
     """
+    release(PDL)
     row, kv, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    conversation = tl.load(owner + row)
-    seen = tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1
-    selected = tl.load(counts + row) * RATIO
-    tail = seen % RATIO
+    have = tl.load(seen + row)
+    table = pages + tl.load(slots + row).to(tl.int64) * page_count
+    complete = have // RATIO
+    selected = tl.minimum(complete, BUDGET) * RATIO
+    total = selected + have % RATIO
     group: tl.constexpr = NH // NKV
-    if piece * CELLS < selected + tail:
-        j = piece * CELLS + tl.arange(0, CELLS)
-        inside = j < selected + tail
-        block = tl.load(chosen + row * BUDGET + j // RATIO, mask=j < selected, other=0)
-        cell = tl.where(j < selected, block * RATIO + j % RATIO, seen - tail + j - selected)
-        table = pages + tl.load(slots + conversation).to(tl.int64) * page_count
-        page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
+    j = piece * CELLS + tl.arange(0, CELLS)
+    inside = j < total
+    cell = j + (have - total)  # behind what was selected come the newest cells
+    page = tl.load(table + cell // PAGE, mask=inside & (complete <= BUDGET), other=0)
+    wait(PDL)
+    if piece * CELLS < total:
+        if complete > BUDGET:
+            block = tl.load(chosen + row * BUDGET + j // RATIO, mask=j < selected, other=0)
+            cell = tl.where(j < selected, block * RATIO + j % RATIO, cell)
+            page = tl.load(table + cell // PAGE, mask=inside, other=0)
         lane = tl.arange(0, HD)
-        at = ((page * PAGE + cell % PAGE) * NKV + kv) * HD
+        at = ((page.to(tl.int64) * PAGE + cell % PAGE) * NKV + kv) * HD
         head = tl.arange(0, HEADS)
         known = head < group
+        key = tl.load(keys + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0)
+        value = tl.load(values + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0)
         query = tl.load(
             q + (row * NH + kv * group + head)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0
         )
-        key = tl.load(keys + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0)
         logits = _product(query, tl.trans(key), SPLIT) * (HD**-0.5)
         logits = tl.where(inside[None, :], logits, float("-inf"))
         top = tl.max(logits, 1)
         weights = tl.exp(logits - top[:, None])
-        value = tl.load(values + at[:, None] + lane[None, :], mask=inside[:, None], other=0.0)
         out = _product(weights, value, SPLIT)
         to = (row * NH + kv * group + head) * PARTS + piece
         tl.store(part + to[:, None] * HD + lane[None, :], out, mask=known[:, None])
@@ -274,32 +376,40 @@ def attend(
 
 @triton.jit
 def merge(
-    part, peak, weight, qg, counts, first, owner, lengths, gated, q, s, sums,
-    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr,
-    ROOM: tl.constexpr,
+    part, peak, weight, qg, seen, gated, q, s, sums,
+    NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, CELLS: tl.constexpr,
+    PARTS: tl.constexpr, ROOM: tl.constexpr, LOT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Merge a row's parts, gate, and quantise for the output projection. Grid: (T, NH).
 
     Args:
         part, peak, weight: as `attend` leaves them.
         qg: float32 [T, NH, 2, HD].
-        counts, first, owner, lengths: as for `attend`.
+        seen: as for `prepare`.
         gated: float32 [T, NH*HD], out; q, s, sums: the same quantised, out.
         ROOM: power of two, at least PARTS.
+        LOT: parts added at a time; power of two.
     """
+    release(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
-    conversation = tl.load(owner + row)
-    seen = tl.load(lengths + conversation) + row - tl.load(first + conversation) + 1
-    pieces = (tl.load(counts + row) * RATIO + seen % RATIO + CELLS - 1) // CELLS
-    lane = tl.arange(0, HD)
-    part_ = tl.arange(0, ROOM)
-    there = part_ < pieces
+    have = tl.load(seen + row)
+    pieces = (tl.minimum(have // RATIO, BUDGET) * RATIO + have % RATIO + CELLS - 1) // CELLS
+    lane, part_, lot = tl.arange(0, HD), tl.arange(0, ROOM), tl.arange(0, LOT)
     at = (row * NH + head) * PARTS
+    wait(PDL)
+    there = part_ < pieces
+    gate = tl.load(qg + (row * NH + head) * 2 * HD + HD + lane)
     peaks = tl.load(peak + at + part_, mask=there, other=float("-inf"))
-    scale = tl.exp(peaks - tl.max(peaks, 0))
-    below = tl.sum(scale * tl.load(weight + at + part_, mask=there, other=0.0), 0)
-    sums_ = tl.load(part + (at + part_)[:, None] * HD + lane[None, :], mask=there[:, None], other=0.0)
-    total = tl.sum(scale[:, None] * sums_, 0)
-    out = total / below * sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
+    weights = tl.load(weight + at + part_, mask=there, other=0.0)
+    top = tl.max(peaks, 0)
+    below = tl.sum(tl.exp(peaks - top) * weights, 0)
+    total = tl.zeros([LOT, HD], tl.float32)
+    for first in range(0, pieces, LOT):
+        here = first + lot
+        known = here < pieces
+        values = tl.load(part + (at + here)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0)
+        scale = tl.exp(tl.load(peak + at + here, mask=known, other=float("-inf")) - top)
+        total += scale[:, None] * values
+    out = tl.sum(total, 0) / below * sigmoid(gate)
     tl.store(gated + (row * NH + head) * HD + lane, out)
     store_quantised(q, s, sums, row, out, head * HD // 32, (head + 1) * HD // 32, NH * HD // 32, HD // 32)

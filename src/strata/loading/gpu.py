@@ -1,0 +1,217 @@
+"""Whether a model can run on a GPU, and how the card's memory is divided: arithmetic before anything is moved there."""
+
+import importlib.util
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from strata.errors import ModelError, RequestError
+from strata.loading.device import Placement
+from strata.loading.shown import shown_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from strata.loading.network import OnLoad
+    from strata.model import ModelConfig, Network
+    from strata.model.ops import Ops
+    from strata.model.weights import Weights
+
+FIRST = 75
+"""Ten times the least compute capability that kernels are run on."""
+
+KV = "bf16"
+"""The type of keys and values there."""
+
+FIXED = 512 << 20
+"""Bytes for modules, captured graphs and pieces of weights on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU.
+
+    Attributes:
+        index: its number.
+        name: of the model.
+        capability: ten times the compute capability.
+        free: bytes of memory that can be taken now.
+        total: bytes of memory it has.
+    """
+
+    index: int
+    name: str
+    capability: int
+    free: int
+    total: int
+
+
+def find(device: str) -> Card | None:
+    """The card that a device's name means; None if there is no GPU that torch can use.
+
+    Raises:
+        RequestError: there are GPUs, but not this one.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise RequestError(f"there is no GPU {index}; this machine has {torch.cuda.device_count()}, numbered from 0")
+    free, total = torch.cuda.mem_get_info(index)
+    major, minor = torch.cuda.get_device_capability(index)
+    return Card(index, torch.cuda.get_device_name(index), 10 * major + minor, free, total)
+
+
+def check_card(card: Card) -> None:
+    """Refuse a card that kernels cannot run on.
+
+    Raises:
+        RequestError: says why.
+    """
+    if card.capability < FIRST:
+        raise RequestError(unsupported(card.name, card.capability))
+    if importlib.util.find_spec("triton") is None:
+        raise RequestError("Triton is not installed; it comes with torch for Linux, or with `pip install triton`")
+
+
+def unsupported(name: str, capability: int) -> str:
+    """Why a card is too old, in a sentence."""
+    shown = f"{capability // 10}.{capability % 10}"
+    return (
+        f"{name} has compute capability {shown}; the kernels need 7.5 or newer (Turing, 2018). They compile for 6.1 "
+        "and 7.0 as well, but were never run there, and torch for CUDA 13 knows no such cards"
+    )
+
+
+def check_kv(kv: str | None) -> None:
+    """Refuse a type of keys and values that a GPU does not have.
+
+    Raises:
+        RequestError: says which it has.
+    """
+    if kv not in {None, KV}:
+        raise RequestError(f"keys and values are kept as {KV} on a GPU, not as {kv}; leave --kv (kv=) out")
+
+
+def check_shapes(c: "ModelConfig") -> None:
+    """Refuse dimensions that the kernels are not written for.
+
+    Raises:
+        RequestError: names them.
+    """
+    powers = {
+        "the recurrent heads' width": c.gdn.d,
+        "the attention heads' width": c.qsa.hd,
+        "the indexer heads' width": c.qsa.id,
+    }
+    powers |= {"tokens of an indexer block": c.qsa.ratio, "chosen blocks": c.qsa.budget // c.qsa.ratio}
+    wide = {"the hidden width": c.H, "the hyper-connections' rank": c.r, "the experts' width": c.moe.I}
+    wrong = [f"{name} is {n}, not a power of two" for name, n in powers.items() if n & (n - 1)]
+    wrong += [f"{name} is {n}, not a multiple of 32" for name, n in wide.items() if n % 32]
+    if wrong:
+        raise RequestError(f"the GPU's kernels do not fit the model: {'; '.join(wrong)}")
+
+
+def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, drafts: bool) -> Placement:
+    """Divide a card's memory.
+
+    A conversation can always have the whole context; half of what is left beside that is for more of them.
+
+    Args:
+        card: where.
+        weights: bytes of weights on the device.
+        c: dimensions with the context in force.
+        conversations: that run at once.
+        drafts: whether the draft head runs.
+
+    Raises:
+        RequestError: it does not fit; says how much is needed and free, and what would make it fit.
+    """
+    from strata.ops.gpu.size import cache_bytes, work_bytes
+
+    def cache(cells: int) -> int:
+        return cache_bytes(c, slots=conversations, cells=cells, drafts=drafts)
+
+    work = FIXED + work_bytes(c)
+    least, each = cache(c.context), max(1, cache(64) - cache(0))
+    left = card.free - weights - work - least
+    if left < 0:
+        raise RequestError(_too_large(card, weights, work, least, -left, c.context, each))
+    more = min((conversations - 1) * c.context, left // 2 // each * 64)
+    cells = c.context + more
+    return Placement(f"cuda:{card.index}", card.name, weights, cells, cache(cells), work)
+
+
+def _too_large(card: Card, weights: int, work: int, cache: int, missing: int, context: int, each: int) -> str:
+    advice = ["a smaller file"]
+    fewer = context - -(-missing // each) * 64
+    if fewer >= 512:
+        advice.insert(0, f"--context {fewer} (context={fewer})")
+    return (
+        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but "
+        f"{shown_bytes(weights + work + cache)} are needed: {shown_bytes(weights)} of weights, {shown_bytes(cache)} "
+        f"for conversations with a context of {context} tokens, {shown_bytes(work)} of work space; "
+        f"what would help: {', '.join(advice)}, or memory that other programs there give back"
+    )
+
+
+def _use(name: str) -> "torch.device":
+    """Make a card the one that kernels are launched on."""
+    import torch
+
+    device = torch.device(name)
+    torch.cuda.set_device(device)
+    return device
+
+
+def network(
+    card: Card,
+    weights: "Weights",
+    config: "ModelConfig",
+    conversations: int,
+    on_load: "OnLoad | None",
+) -> tuple["Network", Placement]:
+    """Move weights to a card and make the network that runs there.
+
+    Args:
+        card: where.
+        weights: as the file stores them.
+        config: dimensions.
+        conversations: that run at once.
+        on_load: called with (bytes moved, bytes to move).
+
+    Raises:
+        RequestError: it does not fit, or has types without kernels there.
+    """
+    from strata.model import Network
+    from strata.ops.gpu.ops import GpuOps
+    from strata.ops.gpu.draft import DraftHead, head_config
+    from strata.ops.gpu.pool import Pool
+    from strata.ops.gpu.size import weight_bytes
+    from strata.ops.gpu.upload import Upload
+
+    config = replace(config, qsa=replace(config.qsa, kv=KV))
+    drafts = weights.mtp is not None
+    try:
+        total, kept = weight_bytes(weights)
+    except ModelError as error:
+        raise RequestError(str(error)) from error
+    placed = plan(card, kept, config, conversations, drafts=drafts)
+    device, done = _use(placed.device), 0
+
+    def sent(count: int) -> None:
+        nonlocal done
+        done += count
+        if on_load:
+            on_load(min(done, total - 1), total)
+
+    moved = Upload(device, sent).all(weights)
+    ops = GpuOps(config, Pool(config, device, slots=conversations, cells=placed.cells), device)
+    if drafts:
+        small = head_config(config)
+        pool = Pool(small, device, slots=conversations, cells=placed.cells)
+        ops.drafts = DraftHead(GpuOps(small, pool, device), pool, config, device)
+    if on_load:
+        on_load(total, total)
+    return Network(config, moved, cast("Ops", ops)), placed

@@ -1,0 +1,44 @@
+"""Choosing the likeliest tokens where the predictions are: what a device is told, and what it answers."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """How one conversation's tokens are chosen, where the likeliest is taken whatever was said before.
+
+    Attributes:
+        banned: int64, ids that are never chosen and have no probability.
+        stop_ids: tokens that end the text.
+        top: how many of the likeliest tokens to report with each.
+    """
+
+    banned: NDArray[np.int64] = field(repr=False)
+    stop_ids: tuple[int, ...]
+    top: int
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal where the banned ids are."""
+        return self.banned.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The tokens of a window's rows in order, until a guess was refused, the text ended, or a row had no numbers.
+
+    Attributes:
+        ids: the tokens; as many rows are committed.
+        logprobs: of each, the natural logarithm of the probability the model gave it.
+        tops: of each, the likeliest ids with their logarithms, likeliest first, equal ones by lower id.
+        broken: the number of the row that would have come next, but computed no numbers, or had nothing to choose.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    tops: tuple[tuple[tuple[int, float], ...], ...]
+    broken: int | None = None

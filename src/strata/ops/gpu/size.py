@@ -1,0 +1,108 @@
+"""What a model takes on a device, known before anything is there."""
+
+from dataclasses import fields, is_dataclass
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from strata.errors import ModelError
+from strata.model import weights
+from strata.model.config import Mixer, ModelConfig
+from strata.model.network import PASS_ROWS
+from strata.model.take import FileTable
+from strata.model.weights import Quantised
+from strata.ops.experts.slots import SlotLayout
+from strata.ops.gpu.draft import head_config
+from strata.ops.gpu.pool import pool_bytes
+from strata.ops.planes import LAYOUTS, layout
+
+
+def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
+    """Memory of so many conversations of together so many cells."""
+    trunk = pool_bytes(c, slots=slots, cells=cells)
+    return trunk + (pool_bytes(head_config(c), slots=slots, cells=cells) if drafts else 0)
+
+
+def work_bytes(c: ModelConfig, rows: int = PASS_ROWS) -> int:
+    """Memory that the largest pass takes while it is computed, about."""
+    g, q = c.gdn, c.qsa
+    recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
+    kept = recurrent * 2 * (g.channels + g.nv)
+    parts = -(-(q.budget + q.ratio - 1) // 64)
+    attention = q.nh * (q.hd * (parts + 6) + 2 * parts) + -(-c.context // q.ratio)
+    streams = 6 * c.S * c.H
+    experts = c.moe.topk * (3 * c.moe.I + c.H)
+    return 4 * (rows * (kept + attention + streams + experts) + 8 * c.V)
+
+
+def weight_bytes(w: weights.Weights) -> tuple[int, int]:
+    """Bytes of the file that go to the device, and bytes that stay there.
+
+    Raises:
+        ModelError: experts have a type that has no kernel there.
+    """
+    total = _Sum()
+    total.add(w)
+    return total.sent, total.kept
+
+
+class _Sum:
+    """Adds up what an upload moves; what parts of the model share counts once."""
+
+    def __init__(self) -> None:
+        self.sent = self.kept = 0
+        self._seen: set[int] = set()
+
+    def add(self, value: Any) -> None:
+        """Whatever is within."""
+        if isinstance(value, Quantised | FileTable | Tensor):
+            if id(value) in self._seen:
+                return
+            self._seen.add(id(value))
+            self._leaf(value.stored() if isinstance(value, FileTable) else value)
+        elif isinstance(value, weights.Moe):
+            self._experts(value)
+        elif is_dataclass(value):
+            for field in fields(value):
+                self.add(getattr(value, field.name))
+        elif isinstance(value, tuple):
+            for one in value:
+                self.add(one)
+
+    def _leaf(self, value: Quantised | Tensor) -> None:
+        if isinstance(value, Quantised):
+            self.sent += value.raw.nbytes
+            self.kept += _kept(value)
+        else:
+            self.kept += value.numel() * value.element_size()
+
+    def _experts(self, w: weights.Moe) -> None:
+        self.add(w.router)
+        self.add(w.shared_weight)
+        for parts in ((w.gate, w.up, w.down), (w.shared_gate, w.shared_up, w.shared_down)):
+            gate, up, down = (check_experts(m) for m in parts)
+            *count, inner, hidden = gate.shape
+            self.sent += sum(m.raw.nbytes for m in (gate, up, down))
+            self.kept += prod(count) * SlotLayout(gate.type.name, up.type.name, down.type.name, hidden, inner).nbytes
+
+
+def check_experts(w: weights.Matrix) -> Quantised:
+    """A matrix of experts.
+
+    Raises:
+        ModelError: its type has no kernel on the GPU.
+    """
+    if not isinstance(w, Quantised) or w.type.name not in LAYOUTS:
+        name = w.type.name if isinstance(w, Quantised) else "F32"
+        raise ModelError(
+            f"experts of type {name} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
+        )
+    return w
+
+
+def _kept(w: Quantised) -> int:
+    if w.type.name not in LAYOUTS:
+        return w.raw.nbytes
+    *count, rows, width = w.shape
+    return prod(count) * layout(w.type.name).nbytes(rows, width)

@@ -1,0 +1,166 @@
+"""What a prompt pass launches, at the shapes of the real model, for short and long passes."""
+
+from typing import Any
+
+from strata.ops.kernels.entry import Kernel
+from strata.ops.prompt import attention, delta, expand, experts, heads, plan, prepare, product, streams
+from strata.ops.prompt.tiles import Tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
+
+FIRST = 80
+"""Compute capability times ten from which prompts have kernels of their own; below, tensor cores multiply too little."""
+
+_F, _I, _H, _B, _L = "*fp32", "*i32", "*fp16", "*bf16", "*i64"
+_ROOMS = (32, 512, 4096)
+_HEADS = {"NK": 16, "NV": 48, "D": 128}
+_STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
+_ATTENTION = {"NH": 24, "NKV": 2, "HD": 256, "RATIO": 4, "BUDGET": 512}
+
+
+def _kernel(
+    name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 4, stages: int = 1,
+    aligned: tuple[str, ...] = (),
+) -> Kernel:  # fmt: skip
+    pointers = tuple(key for key, kind in signature.items() if kind.startswith("*"))
+    options = {"num_stages": stages, "enable_fp_fusion": False}
+    return Kernel(
+        f"prompt.{name}", function, signature, constants, pointers + aligned, warps, normative=False, options=options
+    )
+
+
+def _tiled(name: str, function: Any, signature: dict[str, str], tile: Tile, **constants: Any) -> Kernel:
+    aligned = ("K",) if "K" in signature else ()
+    return _kernel(name, function, signature, tile.constants() | constants, tile.warps, tile.stages, aligned)
+
+
+def prompt(arch: int) -> list[Kernel]:
+    """All of them; none where prompts are read by the kernels of windows."""
+    if arch < FIRST:
+        return []
+    return [*_products(arch), *_experts(arch), *_gdn(), *_qsa(), *_rest()]
+
+
+def _products(arch: int) -> list[Kernel]:
+    sizes = {"N": "i32", "K": "i32"}
+    plain = {"x": _H, "w": _H, "counts": _I, "out": _F, **sizes}
+    low = {"x": _H, "w": _H, "counts": _I, "low": _H, "strengths": _F, "R": "i32", "K": "i32"}
+    mean = {"low": _H, "w": _H, "xn": _H, "counts": _I, "mean": _F, "mean_half": _H}
+    exact = {"x": _F, "w": _F, "counts": _I, "out": _F, **sizes}
+    found = []
+    for room in _ROOMS:
+        found += [
+            _tiled(f"product.{room}", product.product, plain, dense_tile(arch, room), EVEN=True),
+            _tiled(f"low_rank.{room}", product.low_rank, low, low_tile(arch, room), S=4, EVEN=True),
+            _tiled(
+                f"gated_mean.{room}", product.gated_mean, mean, mean_tile(arch, room), H=2560, S=4, R=320, EVEN=True
+            ),
+            _tiled(f"exact.{room}", product.exact, exact, exact_tile(arch, room)),
+        ]
+    planes = {"w": "*u8", "table": "*i16", "scale": _F, "out": _H, "N": "i32", "B": "i32"}
+    for kind in ("Q5_K", "Q6_K", "Q8_0"):
+        shape = {"KIND": kind, "SCALED": False, "H": 32, "L": 4, "EVEN": True}
+        found.append(_kernel(f"planes.{kind}", expand.planes, planes, shape))
+    for kind in (_F, _B):
+        signature = {"w": kind, "out": _H, "size": "i32"}
+        found.append(_kernel(f"floats.{kind[1:]}", expand.floats, signature, {"BLOCK": 2048}))
+    return found
+
+
+def _experts(arch: int) -> list[Kernel]:
+    lists = dict.fromkeys(("pairs", "tile_expert", "tile_first", "tile_size", "totals"), _I)
+    base = {"slots_base": "*u8", "stride": "i32"}
+    up = {
+        **base, "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "gate_scale": _F, "up_scale": _F, "x": _H,
+        "h": _H, "slot_of": _I, **lists, "N": "i32", "B": "i32", "topk": "i32",
+    }  # fmt: skip
+    down = {
+        **base, "down_at": "i32", "grid": "*i16", "scale": _F, "h": _H, "y": _H, "slot_of": _I, **lists, "N": "i32",
+        "B": "i32",
+    }  # fmt: skip
+    found = []
+    for room in _ROOMS:
+        t = expert_tile(arch, room, 10, 512)
+        shape = {"BM": t.rows, "BN": t.columns, "L": t.blocks, "SWAP": t.swap, "EVEN": True, "SCALED": False}
+        for kind in ("IQ3_XXS", "Q4_K", "IQ2_S"):
+            found.append(
+                _kernel(
+                    f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps,
+                    t.stages, ("stride", "up_at"),
+                )
+            )  # fmt: skip
+        for kind in ("IQ4_NL", "Q8_0"):
+            found.append(
+                _kernel(
+                    f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
+                    ("stride", "down_at"),
+                )
+            )  # fmt: skip
+        ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
+        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
+    count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
+    combine = {"y": _H, "shares": _F, "shared": _H, "shared_shares": _F, "counts": _I, "out": _F, "N": "i32"}
+    return [
+        *found,
+        _kernel("count", plan.count, count, {"BLOCK": 4096}),
+        _kernel("combine", experts.combine, {**combine, "topk": "i32"}, {"BLOCK": 512}, aligned=("N",)),
+    ]
+
+
+def _gdn() -> list[Kernel]:
+    gates = {"mixed": _H, "decay": _F, "strength": _F}
+    chunk = {"solved": _H, "seen": _H, "since": _F, "until": _F}
+    before = {
+        "u": _F, "width": "i32", "gates": _F, "tails": _F, "slots": _I, "counts": _I, "taps": _F, "a": _F, "dt": _F,
+        **gates, "layer": "i32",
+    }  # fmt: skip
+    scan = {
+        "mixed": _H, "strength": _F, **chunk, "states": _F, "places": _I, "spares": _I, "lengths": _I, "counts": _I,
+        "out": _F, "layer": "i32",
+    }  # fmt: skip
+    gate = {"out": _F, "z": _F, "width": "i32", "norm": _F, "eps": "fp32", "counts": _I, "gated": _H}
+    tail = {"u": _F, "width": "i32", "tails": _F, "slots": _I, "counts": _I, "out": _F, "layer": "i32"}
+    rows = {"ROWS": 16}
+    return [
+        _kernel("convolve", heads.convolve, before, _HEADS | rows | {"LAYERS": 36, "TAPS": 4}, aligned=("width",)),
+        _kernel("gate", heads.gate, gate, {"NV": 48, "D": 128} | rows, aligned=("width",)),
+        _kernel(
+            "tail", heads.tail, tail, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, aligned=("width",)
+        ),
+        _kernel("pairs", delta.pairs, {**gates, "lengths": _I, "counts": _I, **chunk}, _HEADS),
+        _kernel("scan", delta.scan, scan, _HEADS | {"LAYERS": 36, "VALUES": 32}, 4, 2),
+    ]
+
+
+def _qsa() -> list[Kernel]:
+    table = {"pages": _I, "page_count": "i32"}
+    where = {"slots": _I, "lengths": _I, "counts": _I, **table}
+    cached = {"keys": _B, "values": _B, "qg": _F}
+    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+    norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
+    places = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, **table}
+    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
+    heads_ = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "out_count": "i32", "begin": "i32"}
+    return [
+        _kernel("cells", prepare.cells, {**given, **norms, **places, **cells}, heads_, 1),
+        _kernel(
+            "score", attention.score, score,
+            {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64},
+        ),
+        _kernel(
+            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True}
+        ),
+        _kernel(
+            "sparse", attention.sparse, {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32"},
+            _ATTENTION | {"HEADS": 16, "SPLIT": True},
+        ),
+    ]  # fmt: skip
+
+
+def _rest() -> list[Kernel]:
+    due = {"residual": _F, "out": _F, "strengths": _F}
+    norm = {"norm": _F, "eps": "fp32", "counts": _I, "xn": _H}
+    return [
+        _kernel("write_norm", streams.write_norm, {**due, **norm}, _STREAMS | {"WRITE": True}),
+        _kernel("write", streams.write, {**due, "counts": _I}, _STREAMS),
+        _kernel("halve", streams.halve, {"x": _F, "out": _H, "size": "i32"}, {"BLOCK": 2048}),
+    ]

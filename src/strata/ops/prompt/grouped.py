@@ -1,0 +1,98 @@
+"""Experts of a prompt: the plan and the launches around `strata.ops.prompt.experts`."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from strata.ops.experts.slots import Slots
+from strata.ops.matvec.tables import codewords
+from strata.ops.matvec.triton import arch
+from strata.ops.prompt import experts, plan
+from strata.ops.prompt.matrices import OPTIONS
+from strata.ops.prompt.tiles import ExpertTile, expert_tile
+
+_CHOICES = 4096  # that a program of the plan looks at together
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Pairs of row and expert, sorted by expert; see `strata.ops.prompt.plan.arrange`.
+
+    Attributes:
+        rows: there is room for.
+        topk: experts a row visits.
+        tile: of the products.
+        most: tiles there can be.
+        pairs, tile_expert, tile_first, tile_size, totals: int32.
+    """
+
+    rows: int
+    topk: int
+    tile: ExpertTile
+    most: int
+    pairs: Tensor
+    tile_expert: Tensor
+    tile_first: Tensor
+    tile_size: Tensor
+    totals: Tensor
+
+    @property
+    def lists(self) -> tuple[Tensor, ...]:
+        """As the products take them."""
+        return self.pairs, self.tile_expert, self.tile_first, self.tile_size, self.totals
+
+
+def planned(ids: Tensor, counts: Tensor, number: int) -> Plan:
+    """Sort the choices ``int32 [room, topk]`` of ``counts`` rows among ``number`` experts."""
+    (room, topk), device = ids.shape, ids.device
+    tile = expert_tile(arch(device), room, topk, number)
+    most = min(number, room * topk) + room * topk // tile.rows
+
+    def ints(size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.int32, device=device)
+
+    sizes = ints(number)
+    found = Plan(room, topk, tile, most, ints(room * topk), ints(most), ints(most), ints(most), ints(1))
+    plan.count[(number,)](ids, counts, topk, sizes, BLOCK=_CHOICES, num_warps=4)
+    plan.arrange[(number,)](
+        ids, counts, topk, number, sizes, *found.lists,
+        TILE=tile.rows, ROOM=max(16, 1 << (number - 1).bit_length()), BLOCK=_CHOICES, num_warps=4,
+    )  # fmt: skip
+    return found
+
+
+def rows_of(slots: Slots, x: Tensor, grouped: Plan) -> Tensor:
+    """Rows of all pairs, without the router's weights: float16 [room * topk, H]."""
+    kind, device, tile = slots.layout, x.device, grouped.tile
+    pairs = grouped.rows * grouped.topk
+    h = torch.empty((pairs, kind.inner), dtype=torch.float16, device=device)
+    y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device)
+    scaled = slots.scales is not None
+    scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
+    shape = {"BM": tile.rows, "BN": tile.columns, "L": tile.blocks, "SWAP": tile.swap}
+    options = {"num_warps": tile.warps, "num_stages": tile.stages, **OPTIONS}
+    wide, narrow = kind.hidden // 32, kind.inner // 32
+    experts.gate_up[(triton.cdiv(kind.inner, tile.columns), grouped.most)](
+        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
+        scales[1], x, h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
+        GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % tile.blocks == 0, **shape, **options,
+    )  # fmt: skip
+    experts.down[(triton.cdiv(kind.hidden, tile.columns), grouped.most)](
+        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), scales[2], h, y, slots.slot_of,
+        *grouped.lists, kind.hidden, narrow,
+        KIND=kind.down, SCALED=scaled, EVEN=narrow % tile.blocks == 0, **shape, **options,
+    )  # fmt: skip
+    return y
+
+
+def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, counts: Tensor) -> Tensor:
+    """The weighted sum of each row's experts in the router's order, the shared one last: float32 [room, H]."""
+    (room, topk), width = shares.shape, y.shape[1]
+    out = torch.empty((room, width), dtype=torch.float32, device=y.device)
+    block = 512
+    experts.combine[(triton.cdiv(width, block), room)](
+        y, shares, shared, shared_shares, counts, out, width, topk, BLOCK=block, num_warps=4, **OPTIONS
+    )
+    return out

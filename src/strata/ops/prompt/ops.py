@@ -1,0 +1,336 @@
+"""`strata.model.ops.Ops` for a prompt pass on a GPU: one conversation's rows, many at a time, on tensor cores.
+
+`strata.ops.gpu.ops.GpuOps` sends everything that comes with a `PromptBatch`, `PromptStreams` or `PromptRows` here. A
+row's bytes depend on the row and on what is before it, not on the pass: sums over K run in one order whatever the tile,
+chunks of the delta rule lie at absolute places. They are not the bytes a window gives: there activations have eight
+bits, here eleven.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from strata.errors import RequestError
+from strata.model import weights
+from strata.model.config import ModelConfig
+from strata.model.ops import NgramGated, Segment
+from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
+from strata.ops.matvec.triton import arch
+from strata.ops.moe import gpu as moe
+from strata.ops.ngram import gpu as ngram
+from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
+from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
+from strata.ops.prompt.matrices import OPTIONS, Matrices
+from strata.ops.prompt.tiles import low_tile, mean_tile
+from strata.ops.qsa import gpu as qsa
+
+PASS_MOST = 4096
+"""Most rows of a pass."""
+
+CHUNK = int(delta.CHUNK.value)
+
+_SCORES = 1 << 24  # scores held at a time
+
+
+class Prompt:
+    """The operations of prompt passes, and the memory they share from layer to layer.
+
+    Args:
+        config: dimensions.
+        pool: memory of conversations.
+        device: where it is.
+        turns: float32 [2, positions, half], cosines and sines.
+        numbers: each layer's number among those of its kind.
+        hashes: of the n-gram table: multipliers, sizes, offsets.
+    """
+
+    def __init__(
+        self, config: ModelConfig, pool: Pool, device: torch.device, turns: Tensor, numbers: Sequence[int],
+        hashes: Sequence[Tensor],
+    ) -> None:  # fmt: skip
+        self._c, self._pool, self._device = config, pool, device
+        self._turns, self._number, self._hash = turns, numbers, hashes
+        self._matrices = Matrices(device)
+        self._arch = arch(device)
+        self._interpreted = self._arch == 0
+        self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
+        self._behind = -torch.arange(PASS_MOST, dtype=torch.int32, device=device)
+        self._only: grouped.Plan | None = None
+
+    def begin(self, segments: Sequence[Segment]) -> PromptBatch:
+        """A batch of one conversation's rows.
+
+        Raises:
+            RequestError: several conversations, or more than `PASS_MOST` rows.
+        """
+        if len(segments) != 1 or not 1 <= len(segments[0].ids) <= PASS_MOST:
+            raise RequestError(
+                f"a prompt pass has 1 to {PASS_MOST} rows of one conversation, "
+                f"not {sum(len(s.ids) for s in segments)} of {len(segments)}"
+            )
+        (segment,), c = segments, self._c
+        assert isinstance(segment.memory, GpuState)
+        count = len(segment.ids)
+        complete = (segment.memory.length + count) // c.qsa.ratio
+        blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else complete
+        batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
+        batch.fill(segment, c.qsa.ratio, self._pool)
+        return batch
+
+    def replay(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
+        """See `Ops.replay`."""
+        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
+        self._only = grouped.planned(torch.zeros_like(batch.ids)[:, None], batch.counts, 1)  # the same for all layers
+        return body()
+
+    def passes(self, batch: PromptBatch, residual: PromptStreams) -> PromptPass:
+        """What the pass computed."""
+        x, segment = self.settled(residual), batch.segment
+        assert segment is not None
+        batch.segment = None  # the conversation may end before the batch does
+        return PromptPass(segment.ids, x[: len(segment.ids)], batch)
+
+    def commit(self, state: GpuState, done: PromptPass, n: int) -> None:
+        """See `Ops.commit`.
+
+        Raises:
+            RequestError: not all rows: a prompt pass keeps only what is behind its last one.
+        """
+        batch = done.batch
+        if n != len(done.ids):
+            raise RequestError(f"a prompt pass of {len(done.ids)} rows is committed whole, not {n} of them")
+        pool = self._pool
+        pool.tails[state.slot].copy_(batch.tails)
+        if self._c.ple is not None:
+            pool.ngram_tails[state.slot].copy_(batch.ngram_tail[0])
+            pool.history[state.slot].copy_(batch.history[0])
+        pool.give_back(state.place)
+        state.home[0] = batch.spare_place
+        state.length += n
+        state.next_position += n
+
+    def embed(self, batch: PromptBatch, table: DeviceTable) -> PromptStreams:
+        """See `Ops.embed`; a single stream."""
+        return PromptStreams(table.rows(batch.ids.long()), batch.counts)
+
+    def streams(self, x: PromptStreams) -> PromptStreams:
+        """See `Ops.streams`."""
+        return PromptStreams(x.x.repeat(1, self._c.S), x.counts)
+
+    def linear(self, x: PromptRows, w: Any) -> Tensor:
+        """See `Ops.linear`."""
+        return self._matrices.product(x, (w,))
+
+    def hc_read(self, residual: PromptStreams, w: weights.HyperConnection) -> tuple[PromptRows, Tensor]:
+        """See `Ops.hc_read`."""
+        c, room, device = self._c, len(residual.x), self._device
+        assert w.inject is not None, "the final mixer works on rows of windows"
+        counts, due = residual.counts, residual.out is not None
+        xn = self._half(room, c.S * c.H)
+        streams.write_norm[(room, c.S)](
+            residual.x, residual.out if due else residual.x, residual.strengths if due else residual.x, w.norm, c.eps,
+            counts, xn, H=c.H, S=c.S, BLOCK=_power(c.H), WRITE=due, num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        residual.out = residual.strengths = None
+        narrow, strengths = self._half(room, c.r), torch.empty((room, c.S), dtype=torch.float32, device=device)
+        t, width = low_tile(self._arch, room), c.S * c.H
+        product.low_rank[(triton.cdiv(room, t.rows) * triton.cdiv(c.r + c.S, t.columns),)](
+            xn, self._matrices.expand(w.down, w.inject), counts, narrow, strengths, c.r, width, S=c.S,
+            EVEN=width % t.depth == 0, **t.constants(), **t.options(),
+        )  # fmt: skip
+        m = PromptRows(self._half(room, c.H), counts, torch.empty((room, c.H), dtype=torch.float32, device=device))
+        t = mean_tile(self._arch, room)
+        product.gated_mean[(triton.cdiv(room, t.rows) * triton.cdiv(c.H, t.columns),)](
+            narrow, self._matrices.expand(w.up), xn, counts, m.x, m.half, H=c.H, S=c.S, R=c.r,
+            EVEN=c.r % t.depth == 0, **t.constants(), **t.options(),
+        )  # fmt: skip
+        return m, strengths
+
+    def hc_write(self, residual: PromptStreams, out: Tensor, strengths: Tensor | None) -> PromptStreams:
+        """See `Ops.hc_write`; the next read does it."""
+        residual.out, residual.strengths = out, strengths
+        return residual
+
+    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> tuple[Tensor, Tensor]:
+        """The projections, raw: u and z side by side, gates."""
+        return self._matrices.product(m, (w.qkv, w.z)), self._matrices.exact(m, w.gates)
+
+    def gdn_mix(self, x: tuple[Tensor, Tensor], batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
+        """See `Ops.gdn_mix`."""
+        g, pool, layer, room = self._c.gdn, self._pool, self._number[number], batch.room
+        shape, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, pool.tails.shape[1]
+        uz, gates = x
+        width, counts, device = uz.shape[1], batch.counts, self._device
+        chunks, rows = triton.cdiv(room, CHUNK) + 1, 64 if self._interpreted else 16
+        mixed = self._half(room, g.channels)
+        decay, strength = torch.empty((2, room, g.nv), dtype=torch.float32, device=device)
+        heads.convolve[(triton.cdiv(room, rows), 2 * g.nk + g.nv)](
+            uz, width, gates, pool.tails, batch.slots, counts, w.conv, w.a, w.dt, mixed, decay, strength, layer,
+            LAYERS=layers, TAPS=g.conv, ROWS=rows, **shape, num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        heads.tail[(triton.cdiv(g.channels, 1024),)](
+            uz, width, pool.tails, batch.slots, counts, batch.tails, layer,
+            LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
+        )  # fmt: skip
+        solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
+        since, until = torch.empty((2, chunks, g.nv, CHUNK), dtype=torch.float32, device=device)
+        delta.pairs[(chunks, g.nv)](
+            mixed, decay, strength, batch.lengths, counts, solved, seen, since, until,
+            **shape, num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        out = torch.empty((room, g.nv * g.d), dtype=torch.float32, device=device)
+        values = g.d if self._interpreted else min(32, g.d)
+        delta.scan[(g.nv, g.d // values)](
+            mixed, strength, solved, seen, since, until, pool.states, batch.places, batch.spares, batch.lengths, counts,
+            out, layer, LAYERS=layers, VALUES=values, **shape, num_warps=4, num_stages=2, **OPTIONS,
+        )  # fmt: skip
+        gated = self._half(room, g.nv * g.d)
+        heads.gate[(triton.cdiv(room, rows), g.nv)](
+            out, uz[:, g.channels :], width, w.norm, self._c.eps, counts, gated,
+            NV=g.nv, D=g.d, ROWS=rows, num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        return PromptRows(gated, counts)
+
+    def qsa_project(self, m: PromptRows, w: weights.Qsa) -> tuple[Tensor, ...]:
+        """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+        return tuple(self.linear(m, x) for x in (w.q, w.k, w.v, w.iq, w.ik))
+
+    def qsa_attend(self, x: tuple[Tensor, ...], batch: PromptBatch, number: int, w: weights.Qsa) -> PromptRows:
+        """See `Ops.qsa_attend`."""
+        q, pool, layer, room, device = self._c.qsa, self._pool, self._number[number], batch.room, self._device
+        keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
+        table = (pool.table, pool.most_pages)
+        assert batch.turns is not None
+        query = torch.empty((room, q.nh, q.hd), dtype=torch.float32, device=device)
+        index = torch.empty((room, q.ih, q.id), dtype=torch.float32, device=device)
+        prepare.cells[(room, q.nh + 2 * q.nkv + q.ih + 1)](
+            *x, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
+            batch.slots, batch.first, batch.owner, batch.lengths, *table, query, index, keys, values, raw, blocks,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=batch.turns.shape[-1], RATIO=q.ratio, num_warps=1,
+        )  # fmt: skip
+        out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
+        shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
+        tile = 64
+        attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
+            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=4, num_stages=1,
+            **OPTIONS,
+        )  # fmt: skip
+        if batch.blocks:
+            step = max(CHUNK, min(room, _SCORES // batch.blocks))
+            for begin in range(0, room, step):
+                rows = min(step, room - begin)
+                chosen = self._chosen(index, blocks, batch, begin, rows)
+                attention.sparse[(rows, q.nkv)](
+                    query, keys, values, x[0], chosen, *where, out, begin, HEADS=max(16, _power(q.nh // q.nkv)),
+                    SPLIT=self._split, **shape, num_warps=4, num_stages=1, **OPTIONS,
+                )  # fmt: skip
+        return PromptRows(out, batch.counts)
+
+    def _chosen(self, index: Tensor, blocks: Tensor, batch: PromptBatch, begin: int, rows: int) -> Tensor:
+        """Blocks that rows from ``begin`` attend: int32 [rows, budget]."""
+        q, device, most = self._c.qsa, self._device, batch.blocks
+        budget, tall, wide = q.budget // q.ratio, 32, 64
+        scores = torch.empty((rows, most), dtype=torch.float32, device=device)
+        attention.score[(triton.cdiv(rows, tall), triton.cdiv(most, wide))](
+            index, blocks, batch.slots, batch.lengths, batch.counts, self._pool.table, self._pool.most_pages, scores,
+            most, begin, IH=q.ih, ID=q.id, RATIO=q.ratio, BUDGET=budget, ROWS=tall, BLOCKS=wide, num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
+        several = _power(most)
+        qsa.choose[(rows,)](
+            scores, most, self._behind[begin:], batch.owner, batch.lengths, chosen, torch.empty_like(chosen[:, 0]),
+            RATIO=q.ratio, BUDGET=budget, BLOCK=several, num_warps=min(32, max(4, several // 512)),
+        )  # fmt: skip
+        return chosen
+
+    def route(self, m: PromptRows, w: DeviceMoe) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Ops.route`: experts, their weights, the weight of the shared expert."""
+        room, topk = len(m.half), self._c.moe.topk
+        chosen = torch.empty((room, topk), dtype=torch.int32, device=self._device)
+        shares = torch.empty((room, topk), dtype=torch.float32, device=self._device)
+        shared = torch.empty((room,), dtype=torch.float32, device=self._device)
+        moe.route[(room,)](
+            self._matrices.exact(m, w.choosing), chosen, shares, shared,
+            E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1,
+        )  # fmt: skip
+        return chosen, shares, shared
+
+    def experts(self, m: PromptRows, route: tuple[Tensor, Tensor, Tensor], w: DeviceMoe) -> Tensor:
+        """See `Ops.experts`."""
+        chosen, shares, shared = route
+        assert self._only is not None
+        y = grouped.rows_of(w.slots, m.half, grouped.planned(chosen, m.counts, self._c.moe.E))
+        common = grouped.rows_of(w.shared, m.half, self._only)
+        return grouped.combined(y, shares, common, shared, m.counts)
+
+    def ngram_numbers(self, batch: PromptBatch) -> Tensor:
+        """Numbers of table rows: int64 [room, rows of a token]."""
+        ple = self._c.ple
+        assert ple is not None
+        out = torch.empty((batch.room, ple.rows_per_token), dtype=torch.int64, device=self._device)
+        ngram.numbers[(batch.room,)](
+            batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+        )  # fmt: skip
+        return out
+
+    def ngram_rows(self, batch: PromptBatch, numbers: Tensor, w: weights.Ple) -> PromptRows:
+        """See `Ops.ngram_rows`."""
+        assert isinstance(w.table, DeviceTable)
+        x = w.table.rows(numbers.reshape(-1)).reshape(batch.room, -1)
+        half = self._half(*x.shape)
+        streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
+        return PromptRows(half, batch.counts)
+
+    def ngram_gate(self, residual: PromptStreams, e: PromptRows, w: weights.Ple) -> NgramGated:
+        """See `Ops.ngram_gate`."""
+        c, x = self._c, self.settled(residual)
+        gated, normed = torch.empty_like(x), torch.empty_like(x)
+        ngram.gate[(len(x), c.S)](
+            self.linear(e, w.key), self.linear(e, w.value), x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), num_warps=4, **OPTIONS,
+        )  # fmt: skip
+        return NgramGated(gated, normed)
+
+    def ngram_smooth(
+        self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple
+    ) -> PromptStreams:
+        """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
+        c, ple, pool = self._c, self._c.ple, self._pool
+        assert ple is not None
+        width = c.S * c.H
+        shape = {"WIDTH": width, "TAPS": ple.conv, "N": ple.n, "BLOCK": 1024, "num_warps": 4}
+        ngram.smooth[(batch.room, triton.cdiv(width, 1024))](
+            residual.x, x.gated, x.normed, pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv, **shape,
+            **OPTIONS,
+        )  # fmt: skip
+        slot = batch.slots.long()
+        batch.ngram_tail.copy_(pool.ngram_tails[slot])
+        batch.history.copy_(pool.history[slot])
+        ngram.shift[(triton.cdiv(width, 1024), 1)](
+            x.normed, batch.ids, batch.ngram_tail, batch.history, batch.owner, batch.first, batch.counts, **shape
+        )
+        return residual
+
+    def settled(self, residual: PromptStreams) -> Tensor:
+        """The streams with nothing due."""
+        if residual.out is not None:
+            c = self._c
+            streams.write[(len(residual.x), c.S)](
+                residual.x, residual.out, residual.strengths, residual.counts, H=c.H, S=c.S, BLOCK=_power(c.H),
+                num_warps=4, **OPTIONS,
+            )  # fmt: skip
+            residual.out = residual.strengths = None
+        return residual.x
+
+    def _half(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float16, device=self._device)
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << (n - 1).bit_length()

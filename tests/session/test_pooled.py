@@ -1,0 +1,278 @@
+"""Conversations in a device's memory: kept, parked, stored and set aside as on the CPU, with the same answers."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from strata.engine import FinishReason, Request, Sampling
+from strata.errors import RequestError
+from strata.model import snapshot
+from strata.model.snapshot import SnapshotError
+from strata.ops.gpu import parts as gpu_parts
+from strata.ops.gpu.pool import PAGE, Pool, pool_bytes
+from strata.session.options import Options
+from strata.session.scheduler import Scheduler
+from support.network import network, prompt
+from support.pooled import pooled
+from support.serving import Alone, answer, drain, finish, ids, run
+
+STEP = 64
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return Alone(network("other"))
+
+
+def request(name, text, count, **more):
+    return Request(name, tuple(text), more.pop("sampling", Sampling()), max_tokens=count, **more)
+
+
+def test_a_conversation_goes_on_from_memory_and_from_files(tmp_path, alone, monkeypatch) -> None:
+    monkeypatch.setattr(gpu_parts, "STAGING", 40_000)  # several pieces
+    text = prompt("other", 150)
+    options = Options(folder=tmp_path, reserve=0, rows=STEP, step=STEP)
+    for turn, ram in enumerate((1 << 30, 0, 1 << 30)):
+        net = pooled(network("other"), slots=3, cells=1024)
+        scheduler = Scheduler(net, replace(options, ram=ram))
+        for again in range(2):
+            asked = request(f"{turn}-{again}", text, 5)
+            events = run(scheduler, asked)[asked.id]
+            assert answer(events) == alone(asked)
+            assert (finish(events).usage.cached_tokens > 100) == (turn + again > 0)
+            text = [*text, *ids(events), 4, 5, 6]
+        assert net.ops.pool.fits([(None, 64)] * 3), "ended conversations leave the device"
+        scheduler.close()
+
+
+def test_files_of_the_other_device_are_kept_apart(tmp_path) -> None:
+    options, text = Options(folder=tmp_path, reserve=0, rows=STEP, step=STEP), prompt("other", 100)
+    cached = []
+    for net in (network("other"), pooled(network("other"), slots=2, cells=1024), network("other")):
+        scheduler = Scheduler(net, options)
+        cached.append(finish(run(scheduler, request("a", text, 2))["a"]).usage.cached_tokens)
+        scheduler.close()
+    assert cached[:2] == [0, 0]
+    assert cached[2] > 0
+
+
+def test_more_than_fits_takes_turns(alone) -> None:
+    chance = random.Random(3)
+    net = pooled(network("other"), slots=8, cells=5 * PAGE)
+    scheduler = Scheduler(net, Options(rows=STEP, step=STEP))
+    asked = [request(f"{i}", prompt("other", chance.choice([3, 60, 120]), seed=i), 70) for i in range(5)]
+    set_aside = []
+
+    def before(tick: int) -> None:
+        if tick < len(asked):
+            scheduler.submit(asked[tick])
+        set_aside.append(sum(one.aside is not None for one in scheduler._all.values()))
+
+    found = drain(scheduler, before)
+    assert max(set_aside) >= 1
+    for one in asked:
+        assert answer(found[one.id]) == alone(one)
+    assert net.ops.pool.free_cells == net.ops.pool.cells
+
+
+def test_one_that_cannot_be_set_aside_ends_alone(alone) -> None:
+    net = pooled(network("other"), slots=2, cells=3 * PAGE)
+    scheduler = Scheduler(net, Options(keep=False))
+    old, young = request("old", prompt("other", 60), 40), request("young", prompt("other", 60, seed=2), 40)
+    scheduler.submit(old)
+    scheduler.submit(young)
+
+    def before(_tick: int) -> None:
+        conversation = scheduler._all.get("young")
+        if conversation and conversation.generation and conversation.generation.state.length == 63:
+            state = conversation.generation.state
+            net.ops.pool.states[state.place, 0, 0, 0, 0] = torch.nan
+
+    found = drain(scheduler, before)
+    assert answer(found["old"]) == alone(old)
+    assert finish(found["young"]).reason is FinishReason.ERROR
+
+
+def test_a_full_pool_says_so() -> None:
+    net = pooled(network("other"), slots=2, cells=2 * PAGE)
+    pool = net.ops.pool
+    one, two, three = (pool.new_state() for _ in range(3))
+    pool.reserve(one, 1)
+    with pytest.raises(RequestError, match="128 more cells are needed, 64 of 128 are free"):
+        pool.reserve(two, 65)
+    assert not two.seat, "what cannot be had whole is not had in part"
+    pool.reserve(two, 64)
+    with pytest.raises(RequestError, match="all 2 places"):
+        pool.reserve(three, 0)
+    with pytest.raises(RequestError, match="all 2 places"):
+        one.clone()
+
+
+def test_abandoned_windows_cost_nothing() -> None:
+    pool = pooled(network("other"), slots=2, cells=128).ops.pool
+    states = [pool.new_state() for _ in range(2)]
+    for state in states:
+        pool.reserve(state, 1)
+    for _ in range(5):
+        taken = {pool.spare() for _ in range(8)}
+        assert len(taken) == 8
+        assert not taken & {state.place for state in states}
+    adopted = pool.spare()
+    pool.give_back(states[0].place)
+    states[0].home[0] = adopted
+    for _ in range(20):
+        assert pool.spare() not in {state.place for state in states}
+
+
+def test_its_size_is_known_before_it_is_made() -> None:
+    config = network("base").config
+    pool = Pool(config, torch.device("cpu"), slots=3, cells=200, kv=torch.float32)
+    tensors = [pool.states, pool.tails, pool.table, pool.ngram_tails, pool.history]
+    tensors += [*pool.keys, *pool.values, *pool.raw, *pool.blocks]
+    assert sum(t.nbytes for t in tensors) == pool_bytes(config, slots=3, cells=200, kv=torch.float32)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Conversations come, grow, are copied, go to the CPU and back, and end, beside a dictionary of their contents."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.config = network("other").config
+        self.pool = Pool(self.config, torch.device("cpu"), slots=3, cells=6 * PAGE, kv=torch.float32)
+        self.states: dict[int, object] = {}
+        self.contents: dict[int, dict[str, torch.Tensor]] = {}
+        self.saved: list[tuple[snapshot.Span, snapshot.Checkpoint, dict[str, torch.Tensor]]] = []
+        self.count = 0
+
+    def pages(self) -> int:
+        return sum(-(-state.length // PAGE) for state in self.states.values())
+
+    def put(self, state, known) -> None:
+        self.count += 1
+        self.states[self.count], self.contents[self.count] = state, known
+
+    @rule(cells=st.integers(1, 200))
+    def new(self, cells: int) -> None:
+        full = len(self.states) == 3 or self.pages() + -(-cells // PAGE) > 6
+        state = self.pool.new_state()
+        assert self.pool.fits([(state, cells)]) is not full
+        if full:
+            with pytest.raises(RequestError):
+                self.pool.reserve(state, cells)
+            return
+        self.put(state, {})
+        self.fill(self.count, cells)
+
+    def fill(self, number: int, cells: int) -> None:
+        """Random numbers behind the end, in all of a conversation's memory."""
+        state, pool = self.states[number], self.pool
+        pool.reserve(state, cells)
+        before, state.length = state.length, cells
+        state.next_position = cells
+        ratio = self.config.qsa.ratio
+        for table, step in ((pool.keys, 1), (pool.values, 1), (pool.raw, 1), (pool.blocks, ratio)):
+            for one in table:
+                for row in range(before // step, cells // step):
+                    page, at = divmod(row, one.shape[1])
+                    one[state.pages[page], at] = torch.rand(one.shape[2:])
+        pool.states[state.place] = torch.rand(pool.states.shape[1:])
+        pool.tails[state.slot] = torch.rand(pool.tails.shape[1:])
+        pool.ngram_tails[state.slot] = torch.rand(pool.ngram_tails.shape[1:])
+        pool.history[state.slot] = torch.randint(0, 99, pool.history.shape[1:], dtype=torch.int32)
+        self.contents[number] = dict(state.tensors())
+
+    @precondition(lambda self: self.states)
+    @rule(data=st.data(), more=st.integers(1, 90))
+    def grow(self, data, more: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.states)))
+        state = self.states[number]
+        cells = state.length + more
+        if self.pages() - -(-state.length // PAGE) + -(-cells // PAGE) > 6:
+            assert not self.pool.fits([(state, cells)])
+            with pytest.raises(RequestError):
+                self.pool.reserve(state, cells)
+        else:
+            old = self.contents[number]
+            self.fill(number, cells)
+            for name, rows in old.items():
+                if name.endswith((".k", ".v", ".ik", ".blocks")):
+                    assert torch.equal(self.contents[number][name][: len(rows)], rows), "cells before stay"
+
+    @precondition(lambda self: self.states)
+    @rule(data=st.data())
+    def copy(self, data) -> None:
+        number = data.draw(st.sampled_from(sorted(self.states)))
+        state = self.states[number]
+        if len(self.states) == 3 or self.pages() + -(-state.length // PAGE) > 6:
+            with pytest.raises(RequestError):
+                state.clone()
+        else:
+            self.put(state.clone(), self.contents[number])
+
+    @precondition(lambda self: self.states)
+    @rule(data=st.data())
+    def save(self, data) -> None:
+        number = data.draw(st.sampled_from(sorted(self.states)))
+        state, ratio = self.states[number], self.config.qsa.ratio
+        at = data.draw(st.integers(1, state.length))
+        spans = [snapshot.cut(state, 0, at, ratio)]
+        spans += [snapshot.cut(state, at, state.length, ratio)] if at < state.length else []
+        self.saved.append((spans, snapshot.checkpoint(state), self.contents[number]))
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def restore(self, data) -> None:
+        spans, end, known = data.draw(st.sampled_from(self.saved))
+        state = self.pool.new_state()
+        if len(self.states) == 3 or self.pages() + -(-end.length // PAGE) > 6:
+            with pytest.raises(RequestError):
+                snapshot.fill(state, spans, end, self.config.qsa.ratio)
+        else:
+            snapshot.fill(state, spans, end, self.config.qsa.ratio)
+            self.put(state, known)
+
+    @precondition(lambda self: self.states)
+    @rule(data=st.data())
+    def end(self, data) -> None:
+        number = data.draw(st.sampled_from(sorted(self.states)))
+        del self.states[number], self.contents[number]
+
+    @invariant()
+    def contents_stay(self) -> None:
+        if not hasattr(self, "states"):
+            return
+        for number, state in self.states.items():
+            found = dict(state.tensors())
+            assert found.keys() == self.contents[number].keys()
+            assert all(torch.equal(found[name], self.contents[number][name]) for name in found)
+        pages = [page for state in self.states.values() for page in state.pages]
+        assert len(set(pages)) == len(pages) == self.pages()
+        assert self.pool.free_cells == (6 - len(pages)) * PAGE
+
+
+TestPool = PoolMachine.TestCase
+TestPool.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+
+
+def test_parts_of_another_type_are_refused() -> None:
+    config = network("other").config
+    pools = [Pool(config, torch.device("cpu"), slots=2, cells=128, kv=kv) for kv in (torch.float32, torch.bfloat16)]
+    state = pools[0].new_state()
+    pools[0].reserve(state, 64)
+    state.length = 64
+    with pytest.raises(SnapshotError, match=r"expected torch\.bfloat16"):
+        snapshot.fill(pools[1].new_state(), [snapshot.cut(state, 0, 64, 4)], snapshot.checkpoint(state), 4)
