@@ -107,5 +107,5 @@ def _launch(x: Tensor, quantised: Activations, plain: FloatPairs, packed: Pairs,
         *(m.shape[0] if i < len(plain) else 0 for i, (m, _) in enumerate(f)),
         *(m[0] for m in w), *(m[1] for m in w), *(m[2] for m in w), *(m[3] for m in w),
         FLOATS=len(plain), KIND0=kinds[0], KIND1=kinds[1], KIND2=kinds[2], **constants(width, rows, tile),
-        num_warps=tile.warps, **OPTIONS, **launch(x.device),
+        **tile.options(), **OPTIONS, **launch(x.device),
     )  # fmt: skip
