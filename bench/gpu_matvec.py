@@ -107,6 +107,7 @@ CASES = (
     Case("gates", "floats", "F32", 96, 2560, (None,)),
     Case("qsa.iq", "floats", "BF16", 512, 2560, (None,)),
     Case("gate_up", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES),
+    Case("gate_up as 4 bits", "gate_up", "IQ4_XS", 640, 2560, (*PAIR_TILES[:4], *PAIR_TILES[7:])),
     Case("down", "down", "IQ4_NL", 2560, 640, SHORT_TILES),
     Case("shared.gate_up", "shared_gate_up", "Q5_K", 640, 2560, PAIR_TILES),
     Case("shared.down", "shared_down", "Q8_0", 2560, 640, SHORT_TILES),
