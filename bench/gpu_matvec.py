@@ -57,7 +57,8 @@ UP_TILES = (
 )
 PAIR_TILES = (
     Tile(), Tile(rows=8, warps=4), Tile(rows=8, warps=4, ahead=2), Tile(rows=16, warps=8),
-    Tile(rows=16, warps=8, ahead=3), Tile(rows=4, warps=2, ahead=3),
+    Tile(rows=8, warps=4, pairs=1), Tile(rows=4, warps=2, pairs=1), Tile(rows=8, warps=4, registers=128),
+    Tile(rows=8, warps=4, ahead=3, registers=96), Tile(rows=8, warps=4, ahead=3, pairs=1),
 )  # fmt: skip
 SHORT = Tile(rows=8, step=4)
 SHORT_TILES = (
@@ -106,6 +107,7 @@ CASES = (
     Case("gates", "floats", "F32", 96, 2560, (None,)),
     Case("qsa.iq", "floats", "BF16", 512, 2560, (None,)),
     Case("gate_up", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES),
+    Case("gate_up as 4 bits", "gate_up", "IQ4_XS", 640, 2560, (*PAIR_TILES[:4], *PAIR_TILES[7:])),
     Case("down", "down", "IQ4_NL", 2560, 640, SHORT_TILES),
     Case("shared.gate_up", "shared_gate_up", "Q5_K", 640, 2560, PAIR_TILES),
     Case("shared.down", "shared_down", "Q8_0", 2560, 640, SHORT_TILES),
@@ -321,7 +323,8 @@ def spelled(tile: Tile | None) -> str:
     if tile is None:
         return "chosen"
     return f"{tile.rows}x{tile.step}" + f"*{tile.tiles}" * (tile.tiles > 1) + f"w{tile.warps}" * (
-        tile.warps > 1) + f"+{tile.ahead}"  # fmt: skip
+        tile.warps > 1) + f"+{tile.ahead}" + f"p{tile.pairs}" * (tile.pairs != 2) + f"r{tile.registers}" * (
+        tile.registers > 0)  # fmt: skip
 
 
 def chosen_cells(arguments: argparse.Namespace) -> Iterator[tuple[Case, int, Tile | None]]:

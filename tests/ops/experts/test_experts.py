@@ -58,12 +58,12 @@ def test_bytes_of_the_judge(kinds, rows):
 
 
 def test_other_tiles_and_no_shared_expert():
-    """Steps of four blocks for down, tails of rows, steps that are not full."""
+    """Steps of four blocks for down, tails of rows, steps that are not full, one pair at a time."""
     rng = np.random.default_rng(4)
     made = layer(("Q8_0", "Q8_0", "IQ4_NL"), 96, 640, 4, rng, shared=False)
     ids, x, weights = choices(3, 2, 4, rng), activations(96, rng)[2:5], rng.random((3, 2), np.float32)
     expected = judge.combine(made.rows(x, ids, shared=False), weights)
-    tiles = Tile(rows=256, tiles=3), Tile(rows=64, tiles=1, step=4)
+    tiles = Tile(rows=256, tiles=3, pairs=1), Tile(rows=64, tiles=1, step=4, pairs=1)
     np.testing.assert_array_equal(_run(made, x, ids, weights, None, tiles).view(np.uint32), expected.view(np.uint32))
 
 

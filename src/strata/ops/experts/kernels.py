@@ -84,7 +84,7 @@ def gate_up_kernel(slots_base, stride, up_at, gate_grid, up_grid, q, s, z, gate_
     sizes, scales, x = (tl.program_id(0) * (RR * H), N, PAIRS), (gate_scale, up_scale), (q, s, z)
     if BESIDE is not None:
         if entry == 0:
-            FEW: tl.constexpr = min(2, ROWS)
+            FEW: tl.constexpr = min(MOST, ROWS)
             AHEAD: tl.constexpr = min(D, 2)  # its codes are longer: five steps would take everyone's registers
             w, grids = (beside, beside + beside_up_at), (beside_gate_grid, beside_up_grid)
             for start in range(0, ROWS, FEW):
@@ -100,12 +100,12 @@ def gate_up_kernel(slots_base, stride, up_at, gate_grid, up_grid, q, s, z, gate_
         if entry < resident:
             base = slots_base + slot.to(tl.int64) * stride
             w, grids = (base, base + up_at), (gate_grid, up_grid)
-            if LEAST == 1 and (MOST == 1 or count == 1):
+            if LEAST == 1 and (ROWS == 1 or (MOST > 1 and count == 1)):
                 mine = _pairs(group, 0, count, 1)
                 _gate_up(
                     w, grids, scales, x, h, mine, expert, sizes, GATE, UP, 1, ROWS, TOPK, RR, H, L, B, D, SCALED, PDL
                 )
-            elif MOST > 1:
+            else:
                 for start in range(0, count, MOST):
                     mine = _pairs(group, start, count, MOST)
                     _gate_up(
@@ -143,7 +143,7 @@ def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, cou
     x, sizes = (q, s, z), (tl.program_id(0) * (RR * H), N)
     if BESIDE is not None:
         if entry == 0:
-            FEW: tl.constexpr = min(2, ROWS)
+            FEW: tl.constexpr = min(MOST, ROWS)
             for start in range(0, ROWS, FEW):
                 mine = _rows(PAIRS, start, ROWS, FEW)
                 _down(beside, beside_grid, scale, x, y, mine, 0, sizes, BESIDE, FEW, RR, H, L, B, D, False, PDL)
@@ -153,10 +153,10 @@ def down_kernel(slots_base, stride, down_at, grid, q, s, z, scale, y, slots, cou
         resident, slot, count, expert, group = _entry((slots, counts, pairs, totals, experts), entry)
         if entry < resident:
             w = slots_base + slot.to(tl.int64) * stride + down_at
-            if LEAST == 1 and (MOST == 1 or count == 1):
+            if LEAST == 1 and (ROWS == 1 or (MOST > 1 and count == 1)):
                 mine = _pairs(group, 0, count, 1)
                 _down(w, grid, scale, x, y, mine, expert, sizes, KIND, 1, RR, H, L, B, D, SCALED, PDL)
-            elif MOST > 1:
+            else:
                 for start in range(0, count, MOST):
                     mine = _pairs(group, start, count, MOST)
                     _down(w, grid, scale, x, y, mine, expert, sizes, KIND, MOST, RR, H, L, B, D, SCALED, PDL)

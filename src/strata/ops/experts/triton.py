@@ -89,14 +89,14 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     return out
 
 
-def _bodies(grouped: Plan, slots: Slots, beside: Slots | None) -> dict[str, int]:
+def _bodies(grouped: Plan, slots: Slots, beside: Slots | None, pairs: int) -> dict[str, int]:
     """The bodies a window of so many rows needs; one if all rows visit the one expert there is."""
     together = slots.experts == 1 and grouped.topk == 1
     most = 1 << (grouped.rows - 1).bit_length()
     rows = (
         grouped.rows if beside is not None else min(2, grouped.rows)
     )  # else it only matters whether there are several
-    return {"LEAST": min(4, most) if together else 1, "MOST": min(4 if together else 2, most), "ROWS": rows}
+    return {"LEAST": min(4, most) if together else 1, "MOST": min(4 if together else pairs, most), "ROWS": rows}
 
 
 def _scale(slots: Slots, which: int) -> Tensor:
@@ -140,9 +140,9 @@ def gate_up(
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
         kind.inner, grouped.rows * grouped.topk, slots.data if beside is None else beside.data, other.up_at,
         codewords(other.gate, device), codewords(other.up, device),
-        **_bodies(grouped, slots, beside), TOPK=grouped.topk, GATE=kind.gate, UP=kind.up,
+        **_bodies(grouped, slots, beside, tile.pairs), TOPK=grouped.topk, GATE=kind.gate, UP=kind.up,
         BESIDE=types[0], BESIDE_UP=types[1], **tile.constants(blocks),
-        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS, **launch(device),
+        SCALED=slots.scales is not None, **tile.options(), **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 
@@ -166,8 +166,8 @@ def down(
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
         kind.hidden, grouped.rows * grouped.topk,
         slots.data if beside is None else beside.data.view(-1)[other.down_at :], codewords(other.down, device),
-        **_bodies(grouped, slots, beside), KIND=kind.down, BESIDE=None if beside is None else other.down,
-        **tile.constants(blocks), SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS, **launch(device),
+        **_bodies(grouped, slots, beside, tile.pairs), KIND=kind.down, BESIDE=None if beside is None else other.down,
+        **tile.constants(blocks), SCALED=slots.scales is not None, **tile.options(), **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 

@@ -52,11 +52,11 @@ def product_all(
     if quantised is not None and _fits(x, quantised, plain, packed):
         _launch(x, quantised, plain, packed, tile)
         return outs
-    for w, out in plain:
-        floats.product(w, x, out)
-    for w, out in packed:
+    for matrix, out in plain:
+        floats.product(matrix, x, out)
+    for planes, out in packed:
         assert quantised is not None
-        product(w, quantised, out)
+        product(planes, quantised, out)
     return outs
 
 
@@ -99,12 +99,13 @@ def _launch(x: Tensor, quantised: Activations, plain: FloatPairs, packed: Pairs,
     high = tile.rows * tile.tiles
     programs = sum(-(-w.shape[0] // tall) for w, _ in plain) + sum(-(-w.rows // high) for w, _ in packed)
     f = [*plain, *[(x, x)] * (MOST_FLOATS - len(plain))]
-    w = [(m.data, codewords(m.type, x.device), out, m.rows, m.type) for m, out in packed]
-    w += [(x, x, x, 0, None)] * (MOST_QUANTISED - len(w))
+    nothing = MOST_QUANTISED - len(packed)
+    w = [(m.data, codewords(m.type, x.device), out, m.rows) for m, out in packed] + [(x, x, x, 0)] * nothing
+    kinds = [m.type for m, _ in packed] + [None] * nothing
     together_kernel[(programs,)](
         x, quantised.q.view(torch.int32), quantised.s, quantised.z, f[0][0], f[1][0], f[0][1], f[1][1],
         *(m.shape[0] if i < len(plain) else 0 for i, (m, _) in enumerate(f)),
         *(m[0] for m in w), *(m[1] for m in w), *(m[2] for m in w), *(m[3] for m in w),
-        FLOATS=len(plain), KIND0=w[0][4], KIND1=w[1][4], KIND2=w[2][4], **constants(width, rows, tile),
-        num_warps=tile.warps, **OPTIONS, **launch(x.device),
+        FLOATS=len(plain), KIND0=kinds[0], KIND1=kinds[1], KIND2=kinds[2], **constants(width, rows, tile),
+        **tile.options(), **OPTIONS, **launch(x.device),
     )  # fmt: skip
