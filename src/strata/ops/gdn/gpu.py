@@ -24,6 +24,9 @@ WARPS = 4
 VALUES = 32
 """Values of a head a program takes: more programs, each with fewer rows of registers to fill."""
 
+PART = 512
+"""Numbers of a row of the gates multiplied at a time."""
+
 
 @triton.jit
 def _taps(taps, channel, TAPS: tl.constexpr):
@@ -46,6 +49,26 @@ def _convolved(u, tail, weights, row, begin, channel, channels: tl.constexpr, TA
 
 
 @triton.jit
+def _line(w, row, WIDTH: tl.constexpr, PART: tl.constexpr):
+    """A row of a matrix, in parts."""
+    parts = ()
+    for j in tl.static_range((WIDTH + PART - 1) // PART):
+        at = j * PART + tl.arange(0, PART)
+        parts = parts + (tl.load(w + row * WIDTH + at, mask=at < WIDTH, other=0.0),)
+    return parts
+
+
+@triton.jit
+def _times(parts, x, WIDTH: tl.constexpr, PART: tl.constexpr):
+    """The product of such a row with a vector."""
+    total = tl.zeros([PART], tl.float32)
+    for j in tl.static_range((WIDTH + PART - 1) // PART):
+        at = j * PART + tl.arange(0, PART)
+        total += parts[j] * tl.load(x + at, mask=at < WIDTH, other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
 def _unit(x):
     """Of length one."""
     return x / tl.sqrt_rn(tl.sum(x * x, 0) + 1e-6)
@@ -53,15 +76,17 @@ def _unit(x):
 
 @triton.jit(do_not_specialize=["layer"])
 def window(
-    u, gates, tails, slots, first, taps, a, dt, states, places, spares, kept, mixed, steps, decay, out, layer,
+    u, x, gates, tails, slots, first, taps, a, dt, states, places, spares,
+    kept, mixed, steps, decay, strength, out, layer,
     LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, TAPS: tl.constexpr,
-    VALUES: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, PART: tl.constexpr, VALUES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """From the projections to what the rule gives. Grid: (NV, conversations of the window, D / VALUES).
+    """From the projection to what the rule gives. Grid: (NV, conversations of the window, D / VALUES).
 
     Args:
         u: float32 [T, channels], the projection before the convolution: heads of q, of k, of v.
-        gates: float32 [T, 2 NV], projections: alpha, then beta.
+        x: float32 [T, WIDTH], what was projected.
+        gates: float32 [2 NV, WIDTH], the projections alpha, then beta: two numbers a head, not worth a launch.
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before the window.
         slots: int32 [conversations].
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
@@ -73,7 +98,8 @@ def window(
         kept: float32 [T, channels], out: u, for `shift`.
         mixed: float32 [T, channels], out: q and k of length one, q also scaled, and v, after the convolution.
         steps: float32 [T, NV*D], out, for `replay`: what a row adds to the state for a key of one.
-        decay: float32 [T, NV], out, likewise.
+        decay, strength: float32 [T, NV], out, likewise.
+        PART: of WIDTH, multiplied at a time; power of two.
         out: float32 [T, NV*D], out.
         layer: among the recurrent ones.
     """
@@ -87,6 +113,7 @@ def window(
     of_q, of_k, of_v = source * D + lane, (NK + source) * D + lane, (2 * NK + head) * D + values
     taps_q, taps_k, taps_v = _taps(taps, of_q, TAPS), _taps(taps, of_k, TAPS), _taps(taps, of_v, TAPS)
     rate, shift_ = tl.load(a + head), tl.load(dt + head)
+    alpha, beta = _line(gates, head, WIDTH, PART), _line(gates, NV + head, WIDTH, PART)
     begin, end = tl.load(first + conversation), tl.load(first + conversation + 1)
     tail = tails + (tl.load(slots + conversation).to(tl.int64) * LAYERS + layer) * (TAPS - 1) * channels
     cell = head * D * D + lane[:, None] * D + values[None, :]
@@ -95,10 +122,14 @@ def window(
     state = tl.load(here + cell)
     wait(PDL)
     for row in range(begin, end):
+        fades = tl.exp(rate * softplus(_times(alpha, x + row * WIDTH, WIDTH, PART) + shift_))
+        # What several programs need they all store, with the same bytes.
+        tl.store(decay + row * NV + head, fades)
+        tl.store(strength + row * NV + head, sigmoid(_times(beta, x + row * WIDTH, WIDTH, PART)))
         line = row * channels
         query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, channels, TAPS)) * (D**-0.5)
         key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, channels, TAPS))
-        tl.store(mixed + line + of_q, query)  # the programs that share them all store the same bytes
+        tl.store(mixed + line + of_q, query)
         tl.store(mixed + line + of_k, key)
         tl.store(mixed + line + of_v, _convolved(u, tail, taps_v, row, begin, of_v, channels, TAPS))
         tl.store(kept + line + of_v, tl.load(u + line + of_v))
@@ -110,15 +141,12 @@ def window(
         line = row * channels
         query, key = tl.load(mixed + line + of_q), tl.load(mixed + line + of_k)
         value = tl.load(mixed + line + of_v)
-        fades = tl.exp(rate * softplus(tl.load(gates + row * 2 * NV + head) + shift_))
-        learns = sigmoid(tl.load(gates + row * 2 * NV + NV + head))
-        state = state * fades
-        step = (value - tl.sum(state * key[:, None], 0)) * learns
+        state = state * tl.load(decay + row * NV + head)
+        step = (value - tl.sum(state * key[:, None], 0)) * tl.load(strength + row * NV + head)
         state = state + key[:, None] * step[None, :]
         at = row * NV * D + head * D + values
         tl.store(out + at, tl.sum(state * query[:, None], 0))
         tl.store(steps + at, step)
-        tl.store(decay + row * NV + head, fades)
     tl.store(there + cell, state)
 
 

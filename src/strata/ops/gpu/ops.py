@@ -97,6 +97,7 @@ class GpuOps:
         self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches: list[torch.cuda.Stream] = []
+        self._aside: torch.cuda.Stream | None = None
         self._plans: dict[int, Plan] = {}
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
@@ -384,26 +385,29 @@ class GpuOps:
             self._recording.cut()
 
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """The projections, raw: u, gates, z."""
+        """What is projected, u, raw, and z, which is there when what comes last is called."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
         self._count_mixer()
-        u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
-        return u, gates, z
+        z, join = self._until(lambda: linear(m, w.z))
+        return m.x, linear(m, w.qkv), z, join
 
-    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: DeviceGdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
         if isinstance(batch, PromptBatch):
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        u, gates, z = x
+        m, u, z, join = x
         raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
+        strength = torch.empty((batch.rows, g.nv), dtype=torch.float32, device=self._device)
         gdn.window[(g.nv, batch.conversations, g.d // values)](
-            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt, pool.states, batch.places, batch.spares,
-            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
-            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            u, m, w.gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], strength, raw, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, WIDTH=self._c.H, PART=gdn.PART,
+            VALUES=values, **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
+        join()
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
         gdn.gate[(batch.rows, g.nv)](
             raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
@@ -559,6 +563,19 @@ class GpuOps:
         for branch in self._branches[: len(bodies) - 1]:
             main.wait_stream(branch)
         return tuple(results)
+
+    def _until(self, body: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        """Run a body; inside a captured graph beside what follows, until the function that is returned is called."""
+        if not self._graphs or not torch.cuda.is_current_stream_capturing():
+            return body(), lambda: None
+        main = torch.cuda.current_stream()
+        if self._aside is None:
+            self._aside = torch.cuda.Stream()
+        aside = self._aside
+        aside.wait_stream(main)
+        with torch.cuda.stream(aside):
+            result = body()
+        return result, lambda: main.wait_stream(aside)
 
     def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
         """See `Ops.ngram_numbers`."""

@@ -81,17 +81,18 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
 
 
 def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
-    given = dict.fromkeys(("u", "gates", "tails"), _F) | {"slots": _I, "first": _I}
+    given = dict.fromkeys(("u", "x", "gates", "tails"), _F) | {"slots": _I, "first": _I}
     weights = {"taps": _F, "a": _F, "dt": _F}
     states = {"states": _F, "places": _I, "spares": _I}
     kept = dict.fromkeys(("mixed", "steps", "decay"), _F)
     accepted = {"first": _I, "accepted": _I, "total": "i32"}
     heads = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES, **pdl}
     tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
-    out = {"kept": _F, **kept, "out": _F, "layer": "i32"}
+    out = {"kept": _F, **kept, "strength": _F, "out": _F, "layer": "i32"}
+    more = {"TAPS": 4, "WIDTH": 2560, "PART": gdn.PART}
     gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
     return [
-        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
+        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | more, gdn.WARPS),
         _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128, **pdl}),
         _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, 4),
         _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),

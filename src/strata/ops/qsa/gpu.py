@@ -340,8 +340,8 @@ def choose(
 
 
 @triton.jit
-def _product(x, y, SPLIT: tl.constexpr):
-    """Matrix product of float32 with bfloat16 (SPLIT) or float32.
+def _product(x, y, SCALE: tl.constexpr, SPLIT: tl.constexpr):
+    """Matrix product of float32 with bfloat16 (SPLIT) or float32, times a number.
 
     The tensor cores multiply bfloat16 exactly, and add in float32. Split into two bfloat16 numbers, x keeps 16 of its
     24 bits; that costs two products instead of one, and stays within 2^-16 of the float32 product.
@@ -349,9 +349,9 @@ def _product(x, y, SPLIT: tl.constexpr):
     if SPLIT:
         high = x.to(tl.bfloat16)
         rest = (x - high.to(tl.float32)).to(tl.bfloat16)
-        total = tl.dot(rest, y, tl.dot(high, y))
+        total = tl.dot(high, y) * SCALE + tl.dot(rest, y) * SCALE  # so that neither waits for the other
     else:
-        total = tl.dot(x, y.to(tl.float32), input_precision="ieee")
+        total = tl.dot(x, y.to(tl.float32), input_precision="ieee") * SCALE
     return total
 
 
@@ -402,11 +402,11 @@ def attend(
         query = tl.load(
             q + (row * NH + kv * group + head)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0
         )
-        logits = _product(query, tl.trans(key), SPLIT) * (HD**-0.5)
+        logits = _product(query, tl.trans(key), HD**-0.5, SPLIT)
         logits = tl.where(inside[None, :], logits, float("-inf"))
         top = tl.max(logits, 1)
         weights = tl.exp(logits - top[:, None])
-        out = _product(weights, value, SPLIT)
+        out = _product(weights, value, 1.0, SPLIT)
         to = (row * NH + kv * group + head) * PARTS + piece
         tl.store(part + to[:, None] * HD + lane[None, :], out, mask=known[:, None])
         tl.store(peak + to, top, mask=known)
