@@ -72,14 +72,14 @@ def test_cells_and_chains(both):
     generator = torch.Generator().manual_seed(4)
     c = cpu.config
     ours, theirs = gpu.new_state(), cpu.new_state()
-    # Nine leave more cells than a window has room for; the interpreter takes ten seconds a cell.
-    for count in (1, 2, 9) if NATIVE else (3,):
+    # Nine leave more cells than a window has room for; the interpreter takes long for each.
+    for count in (1, 2, 9) if NATIVE else (2,):
         ids = torch.randint(1, 90, (count,), generator=generator).tolist()
         residual = torch.randn(count, c.S * c.H, generator=generator)
         for state in (theirs, ours):
             committed(state, ids, residual)
         assert ours.mtp.pending_ids == theirs.mtp.pending_ids
-        depth = 2 if count in {2, 3} else 1
+        depth = 2 if count == 2 else 1
         expected, got = cpu.draft(theirs, 7, depth), gpu.draft(ours, 7, depth)
         assert len(expected) == len(got) == depth
         assert all(close(a, b) for a, b in zip(expected, got, strict=True))

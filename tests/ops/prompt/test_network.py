@@ -6,6 +6,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+pytest.importorskip("transformers")  # the tiny model is its oracle
 
 from strata.errors import RequestError
 from strata.gguf import open_model
