@@ -185,7 +185,7 @@ def network(
         RequestError: it does not fit, or has types without kernels there.
     """
     from strata.model import Network
-    from strata.ops.gpu import GpuOps
+    from strata.ops.gpu.ops import GpuOps
     from strata.ops.gpu.draft import DraftHead, head_config
     from strata.ops.gpu.pool import Pool
     from strata.ops.gpu.size import weight_bytes

@@ -51,12 +51,10 @@ class Case:
         out = torch.full((self.room, NV * D), torch.nan)
         tile = 64
         heads.convolve[(-(-self.room // tile), 2 * NK + NV)](
-            self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a, self.dt, mixed, decay,
-            strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
+            self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a,
+            self.dt, mixed, decay, strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
         )  # fmt: skip
-        delta.pairs[(chunks, NV)](
-            mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS
-        )
+        delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS)
         delta.scan[(NV, 1)](
             mixed, strength, solved, seen, since, until, self.states, _int(2), _int(0), lengths, counts, out, layer,
             LAYERS=LAYERS, VALUES=D, **HEADS,
@@ -124,6 +122,8 @@ def test_cuts_at_multiples_of_a_chunk_cannot_be_seen():
     second.states[2], second.tails[1, 0] = first.states[0], first.after[0]
     second.x[:96] = first.x[54:].clone()
     second.run(0, rows=96)
-    assert torch.equal(torch.cat((first.gated[:54], second.gated[:96])).view(torch.int16), whole.gated.view(torch.int16))
+    assert torch.equal(
+        torch.cat((first.gated[:54], second.gated[:96])).view(torch.int16), whole.gated.view(torch.int16)
+    )
     assert torch.equal(second.states[0, 0], whole.states[0, 0])
     assert torch.equal(second.after[0], whole.after[0])

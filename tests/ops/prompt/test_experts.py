@@ -26,7 +26,10 @@ def _counts(rows: int) -> torch.Tensor:
 def _planned(ids: torch.Tensor, rows: int, experts: int, tile: int) -> list[torch.Tensor]:
     """Pairs, each tile's expert, first and size, and how many tiles."""
     kernels, (room, topk) = Kernels("strata.ops.prompt.plan"), ids.shape
-    sizes, lists = _ints(experts), [_ints(room * topk), *(_ints(experts + room * topk // tile) for _ in range(3)), _ints(1)]
+    sizes, lists = (
+        _ints(experts),
+        [_ints(room * topk), *(_ints(experts + room * topk // tile) for _ in range(3)), _ints(1)],
+    )
     kernels.count[(experts,)](ids, _counts(rows), topk, sizes, BLOCK=64)
     kernels.arrange[(experts,)](ids, _counts(rows), topk, experts, sizes, *lists, TILE=tile, ROOM=16, BLOCK=64)
     return lists

@@ -73,7 +73,12 @@ def test_a_read_of_the_streams(kernels):
     """Write-back, norm, narrow rows with strengths, gated mean: all of a read, behind a block's output."""
     rows, room, streams = 35, 40, Kernels("strata.ops.prompt.streams")
     before, out, raw = _normal(room, S * H), _normal(room, H + 1)[:, :H].contiguous(), _normal(room, S)
-    norm, down, inject, up = 1 + _normal(S * H) / 9, _normal(R, S * H) / 20, _normal(S, S * H) / 20, _normal(S * H, R) / 4
+    norm, down, inject, up = (
+        1 + _normal(S * H) / 9,
+        _normal(R, S * H) / 20,
+        _normal(S, S * H) / 20,
+        _normal(S * H, R) / 4,
+    )
     x, xn = before.clone(), torch.zeros(room, S * H, dtype=torch.float16)
     streams.write_norm[(room, S)](x, out, raw, norm, EPS, _counts(rows), xn, H=H, S=S, BLOCK=128, WRITE=True)
     strength = 2 * torch.sigmoid(raw / S)
@@ -84,10 +89,12 @@ def test_a_read_of_the_streams(kernels):
     y = (y / (y.square().mean(2, keepdim=True) + EPS).sqrt()).flatten(1) * norm.double()
     torch.testing.assert_close(xn[:rows].double(), y[:rows], rtol=2.0**-11, atol=1e-5)
 
-    w, low, strengths = (torch.cat((down, inject)) * SCALE).half(), torch.zeros(room, R, dtype=torch.float16), raw.clone()
-    kernels.low_rank[_programs(room, R + S)](
-        xn, w, _counts(rows), low, strengths, R, S * H, S=S, EVEN=True, **TILE
+    w, low, strengths = (
+        (torch.cat((down, inject)) * SCALE).half(),
+        torch.zeros(room, R, dtype=torch.float16),
+        raw.clone(),
     )
+    kernels.low_rank[_programs(room, R + S)](xn, w, _counts(rows), low, strengths, R, S * H, S=S, EVEN=True, **TILE)
     sums = xn.double() @ w.double().T / SCALE
     narrow = sums[:, :R] / S
     narrow = narrow * torch.sigmoid(narrow)
@@ -96,9 +103,7 @@ def test_a_read_of_the_streams(kernels):
     assert torch.equal(strengths[rows:], raw[rows:])
 
     (half, rest), wide = torch.zeros(2, room, H, dtype=torch.float16), (up * SCALE).half()
-    kernels.gated_mean[_programs(room, H)](
-        low, wide, xn, _counts(rows), half, rest, H=H, S=S, R=R, EVEN=False, **TILE
-    )
+    kernels.gated_mean[_programs(room, H)](low, wide, xn, _counts(rows), half, rest, H=H, S=S, R=R, EVEN=False, **TILE)
     gates = torch.sigmoid(low.double() @ wide.double().T / SCALE)
     expected = (gates * xn.double()).unflatten(1, (S, H)).mean(1)
     torch.testing.assert_close(half[:rows].double(), expected[:rows], rtol=2.0**-11, atol=1e-6)

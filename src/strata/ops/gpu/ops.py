@@ -301,7 +301,9 @@ class GpuOps:
             return self._reader.embed(batch, table)
         return table.rows(batch.ids)
 
-    def hc_read(self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection) -> tuple[Any, Tensor | None]:
+    def hc_read(
+        self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection
+    ) -> tuple[Any, Tensor | None]:
         """See `Ops.hc_read`."""
         if isinstance(residual, PromptStreams):
             return self._reader.hc_read(residual, w)

@@ -179,9 +179,7 @@ def sparse(
             at = ((page * PAGE + cell % PAGE) * NKV + kv)[:, None] * HD + lane[None, :]
             key = tl.load(keys + at, mask=inside[:, None], other=0.0)
             value = tl.load(values + at, mask=inside[:, None], other=0.0)
-            peak, weight, total = _softmax_step(
-                query, key, value, inside[None, :], peak, weight, total, HD, SPLIT
-            )
+            peak, weight, total = _softmax_step(query, key, value, inside[None, :], peak, weight, total, HD, SPLIT)
         gates = tl.load(
             qg + (row * NH + kv * group + head)[:, None] * (2 * HD) + HD + lane[None, :],
             mask=known[:, None], other=0.0,

@@ -83,4 +83,3 @@ class Matrices:
 
 def _shape(w: Any) -> tuple[int, int]:
     return (w.rows, w.width) if isinstance(w, PlaneMatrix) else tuple(w.shape)
-

@@ -69,7 +69,7 @@ class Prompt:
         self._kept: dict[tuple[int, int], PromptBatch] = {}
         self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, int]] = set()
-        self._memory: tuple[int, int] | None = None  # that all records share
+        self._memory: Any = None  # that all records share
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -332,9 +332,7 @@ class Prompt:
         )  # fmt: skip
         return NgramGated(gated, normed)
 
-    def ngram_smooth(
-        self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple
-    ) -> PromptStreams:
+    def ngram_smooth(self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple) -> PromptStreams:
         """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
         c, ple, pool = self._c, self._c.ple, self._pool
         assert ple is not None
