@@ -45,7 +45,8 @@ def measure(file: Path) -> list[dict[str, object]]:
     from strata.ops.gpu.upload import Upload
 
     texts, device, rows = json.loads(file.read_text()), torch.device("cuda"), []
-    print(f"{'file':6} {'documents':11} {'tokens':>6} {'KL mean':>9} {'99%':>9} {'max':>9} {'likeliest':>9} {'8-bit head':>10}")
+    names = "KL mean", "99%", "max", "likeliest", "8-bit head"
+    print(f"{'file':6} {'documents':11} {'tokens':>6}", *(f"{name:>10}" for name in names))
     for variant in pebble.VARIANTS:
         directory = open_model(pebble.path(variant))
         config = replace(load_config(directory.metadata), mtp=False)

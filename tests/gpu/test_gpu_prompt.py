@@ -87,7 +87,9 @@ def net(request):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("cuts", [(640,), (64, 128), (256, 512, 1024), (512, 576, 640, 704), tuple(range(64, 1100, 64))])
+@pytest.mark.parametrize(
+    "cuts", [(640,), (64, 128), (256, 512, 1024), (512, 576, 640, 704), tuple(range(64, 1100, 64))]
+)
 def test_cuts_and_records_cannot_be_seen(net, cuts):
     """Short passes are recorded when they come again; long ones are not; experts get other tiles."""
     ids = torch.randint(5, net.config.V - 5, (1100,), generator=torch.Generator().manual_seed(1)).tolist()

@@ -53,8 +53,8 @@ class Case:
         rows = self.room - begin
         scores, peaks = torch.full((rows, most), torch.nan), torch.full((rows, most // 8), torch.nan)
         kernels.score[(-(-rows // 32), 2)](
-            self.iq, self.blocks, _int(1), _int(self.committed), _int(self.rows), self.pages, PAGES, scores, peaks, most,
-            begin, IH=IH, ID=ID, RATIO=RATIO, BUDGET=BUDGET, ROWS=32, BLOCKS=32, TILE=8,
+            self.iq, self.blocks, *where, scores, peaks, most, begin,
+            IH=IH, ID=ID, RATIO=RATIO, BUDGET=BUDGET, ROWS=32, BLOCKS=32, TILE=8,
         )  # fmt: skip
         self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
         seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)

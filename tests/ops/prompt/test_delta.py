@@ -51,8 +51,8 @@ class Case:
         out = torch.full((self.room, NV * D), torch.nan)
         tile = 64
         heads.convolve[(-(-self.room // tile), 2 * NK + NV)](
-            self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a, self.dt, mixed, decay,
-            strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
+            self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a,
+            self.dt, mixed, decay, strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
         )  # fmt: skip
         delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS)
         delta.scan[(NV, 1)](

@@ -380,14 +380,11 @@ class GpuOps:
             self._recording.cut()
 
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """The projections, raw: u, gates, z."""
+        """The projections, raw: u, z, gates."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
         self._count_mixer()
-        u, z, gates = self._branches.beside(
-            lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates)
-        )
-        return u, gates, z
+        return self._branches.beside(*(partial(linear, m, x) for x in (w.qkv, w.z, w.gates)))
 
     def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""

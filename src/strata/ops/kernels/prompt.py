@@ -7,7 +7,7 @@ from strata.ops.prompt import attention, delta, expand, experts, heads, plan, pr
 from strata.ops.prompt.tiles import Tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
 
 FIRST = 80
-"""Compute capability times ten from which prompts have kernels of their own; below, tensor cores multiply too little."""
+"""Compute capability times ten from which prompts have kernels of their own: tensor cores for float16 in Triton."""
 
 _F, _I, _H, _B, _L = "*fp32", "*i32", "*fp16", "*bf16", "*i64"
 _ROOMS = (32, 512, 4096)
@@ -94,20 +94,20 @@ def _experts(arch: int) -> list[Kernel]:
     for room in _ROOMS:
         t = expert_tile(arch, room, 10, 512)
         shape = {"BM": t.rows, "BN": t.columns, "L": t.blocks, "SWAP": t.swap, "EVEN": True, "SCALED": False}
-        for kind in ("IQ3_XXS", "Q4_K", "IQ2_S"):
-            found.append(
-                _kernel(
-                    f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps,
-                    t.stages, ("stride", "up_at"),
-                )
-            )  # fmt: skip
-        for kind in ("IQ4_NL", "Q8_0"):
-            found.append(
-                _kernel(
-                    f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
-                    ("stride", "down_at"),
-                )
-            )  # fmt: skip
+        found += [
+            _kernel(
+                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps, t.stages,
+                ("stride", "up_at"),
+            )
+            for kind in ("IQ3_XXS", "Q4_K", "IQ2_S")
+        ]  # fmt: skip
+        found += [
+            _kernel(
+                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
+                ("stride", "down_at"),
+            )
+            for kind in ("IQ4_NL", "Q8_0")
+        ]  # fmt: skip
         ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
         found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}

@@ -1,4 +1,4 @@
-"""Matrices written out in float16, times `SCALE`, for products of many rows: a dense matrix is read and decoded once."""
+"""Matrices written out in float16, times `SCALE`, for products of many rows: a dense one is read and decoded once."""
 
 import triton
 import triton.language as tl

@@ -69,7 +69,7 @@ class Prompt:
         self._kept: dict[tuple[int, int], PromptBatch] = {}
         self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, int]] = set()
-        self._memory: tuple[int, int] | None = None  # that all records share
+        self._memory: Any = None  # that all records share
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.

@@ -103,7 +103,8 @@ def low_rank(x, w, counts, low, strengths, R, K, S: tl.constexpr, BM: tl.constex
 
 @triton.jit
 def gated_mean(low, w, xn, counts, mean, rest, H: tl.constexpr, S: tl.constexpr, R: tl.constexpr,
-               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+               EVEN: tl.constexpr):  # fmt: skip
     """The streams' mean under gates ``sigmoid(low @ w.T)``. Grid: (cdiv(most rows, BM) * cdiv(H, BN),).
 
     Args:
@@ -122,7 +123,8 @@ def gated_mean(low, w, xn, counts, mean, rest, H: tl.constexpr, S: tl.constexpr,
         for stream in tl.static_range(S):
             nothing = tl.zeros((BM, BN), tl.float32)
             gate = sums(low, w + stream * H * R, nothing, row, column, count, H, R, BK, EVEN) * (1.0 / SCALE)
-            value = tl.load(xn + row[:, None] * (S * H) + stream * H + column[None, :], mask=inside, other=0.0)
+            at = xn + row[:, None] * (S * H) + stream * H + column[None, :]
+            value = tl.load(at, mask=inside, other=0.0)
             total += value.to(tl.float32) / (1.0 + tl.exp(-gate))
         high, lower = split(total / S)
         at = row[:, None] * H + column[None, :]
@@ -133,7 +135,9 @@ def gated_mean(low, w, xn, counts, mean, rest, H: tl.constexpr, S: tl.constexpr,
 @triton.jit(do_not_specialize=["N"])
 def exact(x, x_rest, w, w_rest, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
           GROUP: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """``out = x @ w.T`` of operands of 22 bits: the router, whose choice hangs on small differences. Grid: as `product`.
+    """``out = x @ w.T`` of operands of 22 bits: the router's, whose choice hangs on small differences.
+
+    Grid: as for `product`.
 
     Args:
         x, x_rest: float16 [T, K]; w, w_rest: float16 [N, K], times `SCALE`; each a number and what it lacks.

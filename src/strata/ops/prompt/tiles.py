@@ -105,7 +105,7 @@ class ExpertTile:
 def expert_tile(arch: int, room: int, topk: int, experts: int) -> ExpertTile:
     """By how many rows an expert gets on average."""
     if arch == 0:
-        return ExpertTile(16, 256, 8, 4, 1, swap=False)
+        return ExpertTile(16, 64, 8, 4, 1, swap=False)
     each = room * topk / experts
     rows = 16 if each <= 12 else 32 if each <= 24 else 64 if each <= 48 else 128
     return ExpertTile(rows, 64, 2, 4, 1, swap=True)
