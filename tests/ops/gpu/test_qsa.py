@@ -217,7 +217,7 @@ def test_choosing_is_a_stable_sort(kernels, kind):
     chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
     seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
     again = torch.full_like(chosen, -1)
-    kernels.choose[(len(lengths),)](scores, peaks, most, seen, chosen, 1, **LAYOUT, **select)
+    kernels.choose[(len(lengths),)](scores, peaks.clone(), most, seen, chosen, 1, **LAYOUT, **select)
     kernels.choose[(len(lengths),)](scores, peaks, most, seen, again, 0, **LAYOUT, **select)
     assert torch.equal(chosen, again)
     for row, values in enumerate(rows):

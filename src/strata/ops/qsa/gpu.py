@@ -220,24 +220,62 @@ def score(
 
 
 @triton.jit
-def _threshold(key, count, BUDGET: tl.constexpr):
-    """A key that just BUDGET keys reach, or the one whose equals there is not room for.
-
-    Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
-    keys to take are the same; so one step guesses by how fast counts fall, and the next one halves what is left.
+def _entries(scores, tiles, first, count, complete, live, TILE: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr):
+    """Some entries in lines: their blocks, and scores as integers in the same order; NaN is some number.
 
     Args:
-        key: int32 [lines, LINE]; bits of non-negative floats, and -1 where there is nothing.
-        count: of those that are not negative; more than BUDGET.
+        scores: float32.
+        tiles: which TILE blocks lie behind one another, as floats' bits; with a TILE of one, all do.
+        first: of these entries; count: of all.
+        complete: blocks there are.
+        live: nothing is read unless it is set.
     """
+    e = first + tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
+    b = e
+    if TILE > 1:
+        tile = tl.load(tiles + e // TILE, mask=(e < count) & live, other=0.0).to(tl.int32, bitcast=True)
+        b = tile * TILE + e % TILE
+    inside = (e < count) & (b < complete) & live
+    score = tl.load(scores + b, mask=inside, other=0.0)
+    return b, tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
+
+
+@triton.jit
+def _pick(
+    scores, tiles, out, count, complete, live,
+    BUDGET: tl.constexpr, TILE: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
+    """The BUDGET of `count` entries with the largest scores, of equal ones the first, in their order.
+
+    A score is never negative, so its bits order like an integer. A key is searched that just BUDGET keys reach, or the
+    one whose equals there is not room for. Whichever way it is found, the keys to take are the same; so one step
+    guesses by how fast counts fall, and the next one halves what is left. Scores are read again for every step, from the
+    nearest cache: few instructions and registers are worth more than not reading them (`attend`).
+
+    Args:
+        scores, tiles, count, complete, live: as for `_entries`.
+        out: int32 [BUDGET], out; or float32 whose bits they become (BITS).
+    """
+    step: tl.constexpr = LINES * LINE
+    largest = tl.full([LINES, LINE], -1, tl.int32)
+    found = tl.zeros([LINES, LINE], tl.int32)
+    for first in range(0, count, step):
+        _, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
+        largest = tl.maximum(largest, key)
+        found += (key >= 0).to(tl.int32)
     low = tl.full([], 0, tl.int32)  # `above` reach it, at least BUDGET
-    above = count
-    high = tl.max(key) + 1  # `below` reach it, fewer than BUDGET
+    above = tl.sum(found)
+    high = tl.max(largest) + 1  # `below` reach it, fewer than BUDGET
     below = tl.full([], 0, tl.int32)
     trial = tl.full([], 1, tl.int32)  # zeros are the commonest equals
     halve = tl.full([], 0, tl.int32)
+    finite: tl.constexpr = 0x7F7FFFFF
     while (above != BUDGET) & (high - low > 1):
-        reached = tl.sum((key >= trial).to(tl.int32))
+        found = tl.zeros([LINES, LINE], tl.int32)
+        for first in range(0, count, step):
+            _, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
+            found += (key >= trial).to(tl.int32)
+        reached = tl.sum(found)
         enough = reached >= BUDGET
         low = tl.where(enough, trial, low)
         above = tl.where(enough, reached, above)
@@ -245,58 +283,26 @@ def _threshold(key, count, BUDGET: tl.constexpr):
         below = tl.where(enough, below, reached)
         most = tl.log2(above.to(tl.float32))
         share = (most - tl.log2(BUDGET + 0.0)) / (most - tl.log2(tl.maximum(below.to(tl.float32), 0.5)))
-        finite: tl.constexpr = 0x7F7FFFFF
         bottom = tl.minimum(low, finite).to(tl.float32, bitcast=True)
         top = tl.minimum(high, finite).to(tl.float32, bitcast=True)
         guess = (bottom + (top - bottom) * share).to(tl.int32, bitcast=True)
         trial = tl.where(halve != 0, low + (high - low) // 2, guess)
         trial = tl.minimum(tl.maximum(trial, low + 1), high - 1)
         halve = 1 - halve
-    return low, above, below
-
-
-@triton.jit
-def _select(key, count, BUDGET: tl.constexpr):
-    """Which of more than BUDGET keys to take, and each one's place among them; of equal ones the first.
-
-    Args:
-        key, count: as for `_threshold`; fewer than 2^15 keys.
-    """
-    reached, above, below = _threshold(key, count, BUDGET)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
-    equal = key == reached
-    both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
-    lines = tl.sum(both, 1)
-    # In two steps, because a running sum over all keys goes through memory once for each warp and part.
-    ranks = (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
-    same = ranks >> 16
-    take = (key > reached) | (equal & (same <= room))
-    return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1
-
-
-@triton.jit
-def _keys(scores, b, complete, live):
-    """Scores of blocks as integers in the same order, -1 for blocks that are not there; NaN is some number.
-
-    Unless `live` they are -1.
-    """
-    inside = (b < complete) & live
-    score = tl.load(scores + b, mask=inside, other=0.0)
-    return tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
-
-
-@triton.jit
-def _numbers(LINES: tl.constexpr, LINE: tl.constexpr):
-    """0, 1, 2, ... in lines."""
-    return tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
-
-
-@triton.jit
-def _choose_of(scores, complete, out, live, BUDGET: tl.constexpr, SIZE: tl.constexpr, LINE: tl.constexpr):
-    """Choose among at most SIZE scores, all of them at once in registers."""
-    b = _numbers(SIZE // LINE, LINE)
-    take, place = _select(_keys(scores, b, complete, live), complete, BUDGET)
-    tl.store(out + place, b, mask=take & live)
+    before = tl.full([], 0, tl.int32)
+    for first in range(0, count, step):
+        b, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
+        equal = key == low
+        both = (key > low).to(tl.int32) + (equal.to(tl.int32) << 16)
+        lines = tl.sum(both, 1)
+        # In two steps, because a running sum over all goes through memory once for each warp and part.
+        ranks = before + (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
+        same = ranks >> 16
+        take = ((key > low) | (equal & (same <= room))) & live
+        place = (ranks & 0xFFFF) + tl.minimum(same, room) - 1
+        tl.store(out + place, b.to(tl.float32, bitcast=True) if BITS else b, mask=take)
+        before += tl.sum(lines, 0)
 
 
 @triton.jit(do_not_specialize=["turn"])
@@ -308,46 +314,41 @@ def choose(
 
     Nothing is done where the budget holds everything.
 
-    A score is never negative, so its bits order like an integer; they stay in registers while the smallest chosen one
-    is searched (`_threshold`). More than FEW are met in tiles. A block of a tile that is not among the BUDGET ones with
-    the largest peaks is not chosen: each of those has a block before it. So the same is done with peaks, then with the
-    blocks of the tiles that were taken, which costs the same whatever the length.
+    More than FEW blocks are met in tiles. A block of a tile that is not among the BUDGET ones with the largest peaks is
+    not chosen: each of those has a block before it. So peaks are chosen among first, then the blocks of the tiles that
+    were taken, which costs the same whatever the length.
 
     Args:
-        scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them.
+        scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them. Peaks that
+            were looked at make room for the tiles.
         seen: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
         turn: as for `attend`.
-        FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
+        FEW: below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
         TILE: power of two.
     """
-    # Scores side by side: 64, or a part of the smallest number of them.
-    SMALL: tl.constexpr = FEW // 8 if FEW // 8 < BUDGET * TILE // 2 else BUDGET * TILE // 2
-    LINE: tl.constexpr = 64 if SMALL > 64 else SMALL
+    LINE: tl.constexpr = 64 if FEW >= 2048 else 8
+    LINES: tl.constexpr = 32 if FEW >= 2048 else 4
     release(PDL)
     row = tl.program_id(0)
     complete = tl.load(seen + row) // RATIO
     out = chosen + row * BUDGET
     scores += row * score_count
+    tiles = peaks + row * (score_count // TILE)
     if complete > BUDGET:
         for again in range(turn, 2):
             live = again > 0
             if live:
                 wait(PDL)
-            if complete <= FEW // 4:
-                _choose_of(scores, complete, out, live, BUDGET, FEW // 4, LINE)
-            elif complete <= FEW:
-                _choose_of(scores, complete, out, live, BUDGET, FEW, LINE)
+            if complete <= FEW:
+                count = tl.where(live, complete, 1)
+                _pick(scores, tiles, out, count, complete, live, BUDGET, 1, LINES, LINE, False)
             else:
-                tiles = (complete + TILE - 1) // TILE
-                _choose_of(peaks + row * (score_count // TILE), tiles, out, live, BUDGET, FEW, LINE)
+                count = tl.where(live, (complete + TILE - 1) // TILE, 1)
+                _pick(tiles, tiles, tiles, count, count, live, BUDGET, 1, LINES, LINE, True)
                 tl.debug_barrier()
-                e = _numbers(BUDGET * TILE // LINE, LINE)
-                b = tl.load(out + e // TILE, mask=(e >= 0) & live, other=0) * TILE + e % TILE
-                key = _keys(scores, b, complete, live)
-                take, place = _select(key, tl.sum((key >= 0).to(tl.int32)), BUDGET)
-                tl.debug_barrier()  # everyone has read the tiles
-                tl.store(out + place, b, mask=take & live)
+                count = tl.where(live, BUDGET * TILE, 1)
+                _pick(scores, tiles, out, count, complete, live, BUDGET, TILE, LINES, LINE, False)
     else:
         wait(PDL)  # for whoever waits for this kernel waits for those before it, too
 
@@ -412,7 +413,9 @@ def attend(
             if live:
                 wait(PDL)
             inside, known = (j < total) & live, (head < group) & live
-            block = tl.load(chosen + row * BUDGET + j // RATIO, mask=inside & (complete > BUDGET) & (j < selected), other=0)
+            block = tl.load(
+                chosen + row * BUDGET + j // RATIO, mask=inside & (complete > BUDGET) & (j < selected), other=0
+            )
             cell = tl.where((complete > BUDGET) & (j < selected), block * RATIO + j % RATIO, newest)
             page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
             at = ((page * PAGE + cell % PAGE) * NKV + kv) * HD
