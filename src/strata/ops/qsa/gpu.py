@@ -249,8 +249,8 @@ def _pick(
 
     A score is never negative, so its bits order like an integer. A key is searched that just BUDGET keys reach, or the
     one whose equals there is not room for. Whichever way it is found, the keys to take are the same; so one step
-    guesses by how fast counts fall, and the next one halves what is left. Scores are read again for every step, from the
-    nearest cache: few instructions and registers are worth more than not reading them (`attend`).
+    guesses by how fast counts fall, and the next one halves what is left. Scores are read again for every step, from
+    the nearest cache: few instructions and registers are worth more than not reading them (`attend`).
 
     Args:
         scores, tiles, count, complete, live: as for `_entries`.
