@@ -19,7 +19,7 @@ SMALL = {
     "kv_types.py": ["--tokens", "100"],
     "windows.py": ["--rounds", "1"],
 }
-NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py", "gpu_prompt.py", "gpu_resident.py", "gpu_upload.py"}
+NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py", "gpu_prompt.py", "gpu_quality.py", "gpu_resident.py", "gpu_upload.py"}
 
 
 def test_none_is_forgotten():

@@ -13,7 +13,7 @@ from support.launch import Kernels
 
 NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, CHUNK = 2, 4, 32, 4, 2, 3, 4, 64
 CHANNELS = (2 * NK + NV) * D
-WIDTH = CHANNELS + NV * D
+WIDTH = CHANNELS + NV * D + 2 * NV
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
 
@@ -36,8 +36,7 @@ class Case:
         self.taps, self.a, self.dt, self.norm = normal(CHANNELS, TAPS), -normal(NV).exp(), normal(NV), normal(D)
         self.x = torch.full((self.room, WIDTH), torch.nan)
         self.x[:rows] = normal(200, WIDTH)[:rows]
-        self.gates = torch.full((self.room, 2 * NV), torch.nan)
-        self.gates[:rows] = normal(200, 2 * NV)[:rows]
+        self.gates = self.x[:, CHANNELS + NV * D :]
         self.after = torch.full((LAYERS, TAPS - 1, CHANNELS), torch.nan)
         self.gated = torch.full((self.room, NV * D), torch.nan, dtype=torch.float16)
 
@@ -52,15 +51,15 @@ class Case:
         out = torch.full((self.room, NV * D), torch.nan)
         tile = 64
         heads.convolve[(-(-self.room // tile), 2 * NK + NV)](
-            self.x, WIDTH, self.gates, self.tails, _int(1), counts, self.taps, self.a, self.dt, mixed, decay,
-            strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
+            self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a,
+            self.dt, mixed, decay, strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
         )  # fmt: skip
         delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS)
         delta.scan[(NV, 1)](
             mixed, strength, solved, seen, since, until, self.states, _int(2), _int(0), lengths, counts, out, layer,
             LAYERS=LAYERS, VALUES=D, **HEADS,
         )  # fmt: skip
-        z = self.x[:, CHANNELS:]
+        z = self.x[:, CHANNELS : CHANNELS + NV * D]
         heads.gate[(-(-self.room // tile), NV)](
             out, z.contiguous(), NV * D, self.norm, EPS, counts, self.gated, NV=NV, D=D, ROWS=tile
         )
@@ -70,8 +69,7 @@ class Case:
         )  # fmt: skip
 
     def expected(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        u, z = self.x[: self.rows].double().split((CHANNELS, NV * D), 1)
-        alpha, beta = self.gates[: self.rows].double().split(NV, 1)
+        u, z, alpha, beta = self.x[: self.rows].double().split((CHANNELS, NV * D, NV, NV), 1)
         mixed = silu(convolve(torch.cat((self.tails[1, layer].double(), u)), self.taps.double()))
         q, k, v = mixed.split((NK * D, NK * D, NV * D), -1)
         o, state = recurrent(
@@ -122,7 +120,7 @@ def test_cuts_at_multiples_of_a_chunk_cannot_be_seen():
     first.run(0, rows=54)
     second = Case(150, 64)
     second.states[2], second.tails[1, 0] = first.states[0], first.after[0]
-    second.x[:96], second.gates[:96] = first.x[54:].clone(), first.gates[54:].clone()
+    second.x[:96] = first.x[54:].clone()
     second.run(0, rows=96)
     assert torch.equal(
         torch.cat((first.gated[:54], second.gated[:96])).view(torch.int16), whole.gated.view(torch.int16)

@@ -40,7 +40,10 @@ def measured_roofline(settings: "Settings", depth: int, save: Path | None, conte
         from strata.lab.roofline.run import roofline
         from strata.lab.roofline.table import as_text
 
-        result: dict[str, Any] = {"conditions": conditions(model.name, model.ready, settings.threads, 1, None), "depth": depth}
+        result: dict[str, Any] = {
+            "conditions": conditions(model.name, model.ready, settings.threads, 1, None),
+            "depth": depth,
+        }
         with torch.inference_mode():
             state = network.new_state()
             network.read(state, [i % network.config.V for i in range(5, 5 + depth)])

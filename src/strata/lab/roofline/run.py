@@ -15,6 +15,7 @@ from strata.lab.roofline.spans import Span, own_time
 from strata.lab.roofline.table import Row, rows
 from strata.model import Network, State
 from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.record import Recording
 
 REPLAYS = 5
 
@@ -50,7 +51,7 @@ def _window(network: Network, state: State, ids: list[int]) -> None:
     torch.cuda.synchronize()
 
 
-def replayed(graph: torch.cuda.CUDAGraph) -> list[list[Span]]:
+def replayed(graph: Recording) -> list[list[Span]]:
     """What ran in each of `REPLAYS` replays, one after another."""
     from torch.profiler import ProfilerActivity, profile
 

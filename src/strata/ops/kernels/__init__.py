@@ -12,6 +12,8 @@ from strata.ops.experts.kernels import combine_kernel, down_kernel, gate_up_kern
 from strata.ops.experts.plan import plan_kernel
 from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
 from strata.ops.kernels.entry import Kernel
+from strata.ops.kernels.prompt import CORE as PROMPT_CORE
+from strata.ops.kernels.prompt import prompt
 from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
 from strata.ops.matvec.floats import constants as float_constants
@@ -158,7 +160,7 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
         found.append(_gate_up(arch, "IQ3_XXS", rows, tile, "Q5_K"))
         tile = resolve(EXPERT_VARIANTS, "experts.down", arch, "IQ4_NL", rows, _INNER, _HIDDEN).tile
         found.append(_down(arch, "IQ4_NL", rows, tile, "Q8_0"))
-    return (*found, *_others(arch), *window(arch))
+    return (*found, *_others(arch), *window(arch), *prompt(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
@@ -168,10 +170,11 @@ _CORE_SHAPES = ("8192x2560", "2560x640")
 
 
 def core(arch: int) -> tuple[Kernel, ...]:
-    """A tenth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
+    """A sixth of the list that still meets every kind of decoder, tile and body: what CI has the time to compile."""
     wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {"together.gdn.T1", "together.qsa.T4"}
     wanted |= {kernel.name for kernel in window(arch)}
+    wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

@@ -7,13 +7,25 @@ from strata.ops.prompt import attention, delta, expand, experts, heads, plan, pr
 from strata.ops.prompt.tiles import Tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
 
 FIRST = 80
-"""Compute capability times ten from which prompts have kernels of their own; below, tensor cores multiply too little."""
+"""Compute capability times ten from which prompts have kernels of their own: tensor cores for float16 in Triton."""
 
 _F, _I, _H, _B, _L = "*fp32", "*i32", "*fp16", "*bf16", "*i64"
 _ROOMS = (32, 512, 4096)
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
 _STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
 _ATTENTION = {"NH": 24, "NKV": 2, "HD": 256, "RATIO": 4, "BUDGET": 512}
+
+
+CORE = frozenset(
+    f"prompt.{name}"
+    for name in (
+        *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
+        *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
+        *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
+        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32", "finely"),
+    )
+)
+"""What CI has the time to compile."""
 
 
 def _kernel(
@@ -43,8 +55,8 @@ def _products(arch: int) -> list[Kernel]:
     sizes = {"N": "i32", "K": "i32"}
     plain = {"x": _H, "w": _H, "counts": _I, "out": _F, **sizes}
     low = {"x": _H, "w": _H, "counts": _I, "low": _H, "strengths": _F, "R": "i32", "K": "i32"}
-    mean = {"low": _H, "w": _H, "xn": _H, "counts": _I, "mean": _F, "mean_half": _H}
-    exact = {"x": _F, "w": _F, "counts": _I, "out": _F, **sizes}
+    mean = {"low": _H, "w": _H, "xn": _H, "counts": _I, "mean": _H, "rest": _H}
+    exact = {"x": _H, "x_rest": _H, "w": _H, "w_rest": _H, "counts": _I, "out": _F, **sizes}
     found = []
     for room in _ROOMS:
         found += [
@@ -53,12 +65,14 @@ def _products(arch: int) -> list[Kernel]:
             _tiled(
                 f"gated_mean.{room}", product.gated_mean, mean, mean_tile(arch, room), H=2560, S=4, R=320, EVEN=True
             ),
-            _tiled(f"exact.{room}", product.exact, exact, exact_tile(arch, room)),
+            _tiled(f"exact.{room}", product.exact, exact, exact_tile(arch, room), EVEN=True),
         ]
     planes = {"w": "*u8", "table": "*i16", "scale": _F, "out": _H, "N": "i32", "B": "i32"}
     for kind in ("Q5_K", "Q6_K", "Q8_0"):
         shape = {"KIND": kind, "SCALED": False, "H": 32, "L": 4, "EVEN": True}
         found.append(_kernel(f"planes.{kind}", expand.planes, planes, shape))
+    both = {"w": _F, "out": _H, "rest": _H, "size": "i32"}
+    found.append(_kernel("finely", expand.finely, both, {"BLOCK": 2048}))
     for kind in (_F, _B):
         signature = {"w": kind, "out": _H, "size": "i32"}
         found.append(_kernel(f"floats.{kind[1:]}", expand.floats, signature, {"BLOCK": 2048}))
@@ -80,20 +94,20 @@ def _experts(arch: int) -> list[Kernel]:
     for room in _ROOMS:
         t = expert_tile(arch, room, 10, 512)
         shape = {"BM": t.rows, "BN": t.columns, "L": t.blocks, "SWAP": t.swap, "EVEN": True, "SCALED": False}
-        for kind in ("IQ3_XXS", "Q4_K", "IQ2_S"):
-            found.append(
-                _kernel(
-                    f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps,
-                    t.stages, ("stride", "up_at"),
-                )
-            )  # fmt: skip
-        for kind in ("IQ4_NL", "Q8_0"):
-            found.append(
-                _kernel(
-                    f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
-                    ("stride", "down_at"),
-                )
-            )  # fmt: skip
+        found += [
+            _kernel(
+                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps, t.stages,
+                ("stride", "up_at"),
+            )
+            for kind in ("IQ3_XXS", "Q4_K", "IQ2_S")
+        ]  # fmt: skip
+        found += [
+            _kernel(
+                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
+                ("stride", "down_at"),
+            )
+            for kind in ("IQ4_NL", "Q8_0")
+        ]  # fmt: skip
         ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
         found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
@@ -134,20 +148,21 @@ def _qsa() -> list[Kernel]:
     table = {"pages": _I, "page_count": "i32"}
     where = {"slots": _I, "lengths": _I, "counts": _I, **table}
     cached = {"keys": _B, "values": _B, "qg": _F}
-    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin", "block_cos", "block_sin"), _F)
+    given = {**dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F), "positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
-    places = {"slots": _I, "first": _I, "owner": _I, "lengths": _I, **table}
-    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
+    places = {"slots": _I, "seen": _I, "begins": _I, **table}
+    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F, "counts": _I}
     heads_ = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
-    score = {"iq": _F, "blocks": _F, **where, "out": _F, "out_count": "i32", "begin": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "begin": "i32"}
     return [
         _kernel("cells", prepare.cells, {**given, **norms, **places, **cells}, heads_, 1),
         _kernel(
             "score", attention.score, score,
-            {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64},
+            {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64, "TILE": 8},
         ),
         _kernel(
-            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True}
+            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True},
+            8,
         ),
         _kernel(
             "sparse", attention.sparse, {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32"},

@@ -42,9 +42,9 @@ def _rounded(x, y, total, SPLIT: tl.constexpr):
 
 @triton.jit
 def score(
-    iq, blocks, slots, lengths, counts, pages, page_count, out, out_count, begin,
+    iq, blocks, slots, lengths, counts, pages, page_count, out, peaks, out_count, begin,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, ROWS: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    BLOCKS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Scores of the complete blocks of rows beyond the budget. Grid: (most rows / ROWS, most blocks / BLOCKS).
 
@@ -53,7 +53,9 @@ def score(
         slots, lengths, counts: int32, their firsts are the conversation's place, its committed cells, and T.
         pages: int32 [all slots, page_count].
         out: float32 [rows, out_count], out, of rows from ``begin``.
+        peaks: float32 [rows, out_count / TILE], out: the largest of every TILE scores.
         begin: first row.
+        BLOCKS: a multiple of TILE.
     """
     count, committed = tl.load(counts), tl.load(lengths)
     first = begin + tl.program_id(0) * ROWS
@@ -75,6 +77,10 @@ def score(
         complete = ((committed + row + 1) // RATIO)[:, None]
         inside = (row <= last)[:, None] & (b[None, :] < complete)
         tl.store(out + (row - begin)[:, None] * out_count + b[None, :], total, mask=inside)
+        tile = tl.program_id(1) * (BLOCKS // TILE) + tl.arange(0, BLOCKS // TILE)
+        peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (ROWS, BLOCKS // TILE, TILE)), 2)
+        there = (row <= last)[:, None] & (tile[None, :] * TILE < complete)
+        tl.store(peaks + (row - begin)[:, None] * (out_count // TILE) + tile[None, :], peak, mask=there)
 
 
 @triton.jit
@@ -173,9 +179,7 @@ def sparse(
             at = ((page * PAGE + cell % PAGE) * NKV + kv)[:, None] * HD + lane[None, :]
             key = tl.load(keys + at, mask=inside[:, None], other=0.0)
             value = tl.load(values + at, mask=inside[:, None], other=0.0)
-            peak, weight, total = _softmax_step(
-                query, key, value, inside[None, :], peak, weight, total, HD, SPLIT
-            )
+            peak, weight, total = _softmax_step(query, key, value, inside[None, :], peak, weight, total, HD, SPLIT)
         gates = tl.load(
             qg + (row * NH + kv * group + head)[:, None] * (2 * HD) + HD + lane[None, :],
             mask=known[:, None], other=0.0,

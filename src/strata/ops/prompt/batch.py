@@ -19,12 +19,12 @@ class PromptBatch:
         blocks: blocks of the indexer there is memory for; none where the budget holds all that the rows can see.
         numbers: everything below that changes from pass to pass, in one piece.
         ids, positions, starts: [room]; ``starts`` is the first token of each row's block.
-        owner: [room], zero: the conversation of each row.
+        homes, seen: [room], of each row: place of its conversation, and its cells with the row's own.
+        owner: [room], zero: the conversation of each row, and its first row.
         first: [2], zero and T; counts: [1], T.
         slots, lengths, places, spares: [1].
         tails: float32 [recurrent layers, taps-1, channels], behind the pass.
         ngram_tail: float32 [1, .., S*H]; history: [1, n-1]; behind the pass.
-        turns: float32 [4, room, half]: cosines and sines of positions, and of starts; set by the pass.
         segment: the conversation's rows; None once the pass is done.
         spare_place: of ``spares``, on the host.
     """
@@ -35,6 +35,8 @@ class PromptBatch:
     ids: Tensor
     positions: Tensor
     starts: Tensor
+    homes: Tensor
+    seen: Tensor
     owner: Tensor
     first: Tensor
     slots: Tensor
@@ -44,7 +46,6 @@ class PromptBatch:
     tails: Tensor
     ngram_tail: Tensor
     history: Tensor
-    turns: Tensor | None = None
     segment: Segment | None = None
     spare_place: int = -1
 
@@ -52,11 +53,11 @@ class PromptBatch:
     def empty(cls, room: int, blocks: int, c: ModelConfig, pool: Pool, device: torch.device) -> "PromptBatch":
         """Room for passes of so many rows."""
         g, layers = c.gdn, sum(mixer is Mixer.GDN for mixer in c.mixers)
-        sizes = [room] * 4 + [2, 1, 1, 1, 1]
+        sizes = [room] * 6 + [2, 1, 1, 1, 1]
         numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
-        ids, positions, starts, owner, first, slots, lengths, places, spares = numbers.split(sizes)
+        ids, positions, starts, homes, seen, owner, first, slots, lengths, places, spares = numbers.split(sizes)
         return cls(
-            room, blocks, numbers, ids, positions, starts, owner, first, slots, lengths, places, spares,
+            room, blocks, numbers, ids, positions, starts, homes, seen, owner, first, slots, lengths, places, spares,
             tails=torch.empty((layers, g.conv - 1, g.channels), dtype=torch.float32, device=device),
             ngram_tail=torch.empty_like(pool.ngram_tails[:1]),
             history=torch.empty_like(pool.history[:1]),
@@ -75,7 +76,9 @@ class PromptBatch:
         self.segment, self.spare_place = segment, pool.spare()
         rest = torch.zeros(self.room - count, dtype=torch.int64)
         cells = torch.arange(state.length, state.length + count)
-        new = (torch.tensor(segment.ids), rest, segment.positions[:, 0], rest, cells // ratio * ratio, rest)
+        home = torch.full((count,), state.slot)
+        parts = torch.tensor(segment.ids), segment.positions[:, 0], cells // ratio * ratio, home, cells + 1
+        new = [x for part in parts for x in (part, rest)]
         tail = [0] * self.room + [0, count, state.slot, state.length, state.place, self.spare_place]
         self.numbers.copy_(torch.cat((*new, torch.tensor(tail))).to(torch.int32))
 
@@ -96,13 +99,13 @@ class PromptRows:
 
     Attributes:
         half: float16 [room, K].
-        x: the same in float32, where something needs it.
         counts: int32 [1], how many rows there are.
+        rest: float16 [room, K], what ``half`` lacks (`strata.ops.prompt.halves.split`), where something needs it.
     """
 
     half: Tensor
     counts: Tensor
-    x: Tensor | None = None
+    rest: Tensor | None = None
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ windows decode to words of four bytes; here a word becomes four halves by a byte
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders import decode, form
+from strata.ops.matvec.decoders import fetch, form, unpack
+from strata.ops.matvec.decoders.memory import place
 from strata.ops.matvec.instructions import ASM
 from strata.ops.prompt.halves import SCALE
 
@@ -38,7 +39,8 @@ def _signed(word, scale):
     else:
         four = ()
         for j in tl.static_range(4):
-            four = four + (((word << (24 - 8 * j)) >> 24).to(tl.float16) * scale,)
+            code = ((word << (24 - 8 * j)) >> 24).to(tl.float32)
+            four = four + ((code * scale.to(tl.float32)).to(tl.float16),)  # exact before it is rounded
     return four
 
 
@@ -86,26 +88,29 @@ def _joined(parts, HALF: tl.constexpr):
 
 
 @triton.jit
-def weights(KIND: tl.constexpr, w, table, scale, top, first, N, B, H: tl.constexpr, L: tl.constexpr,
-            EVEN: tl.constexpr):  # fmt: skip
-    """Weights of ``H`` rows from ``top``, ``L`` blocks of each from ``first``: float16 ``[H, 32 L]``, times `SCALE`.
+def fetched(KIND: tl.constexpr, w, top, first, N, B, H: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
+    """A tile as it lies in memory: ``H`` rows from ``top``, ``L`` blocks of each from ``first``, for `weights`.
 
     Args:
         KIND: block type.
         w: planes of ``[N, 32 B]``.
-        table: the type's grid, or any pointer.
-        scale: of the whole matrix, float32.
         top, first: rows behind the last one repeat it, blocks behind the last one are zero.
         EVEN: B is a multiple of L.
     """
-    i = tl.arange(0, H * L)
-    block = first + i % L
-    if EVEN:
-        mask = None
-    else:
-        mask = block < B
-    at = tl.minimum(top + i // L, N - 1) * B + block
-    low, high, scales = decode(KIND, w, table, top, first, at, mask, N, B, L)
+    return fetch(KIND, w, N * B, place(top, first, N, B, H, L), 0, L, EVEN)
+
+
+@triton.jit
+def weights(KIND: tl.constexpr, raw, words, scale, top, first, N, B, H: tl.constexpr, L: tl.constexpr):
+    """What `fetched` gave, as float16 ``[H, 32 L]``, times `SCALE`.
+
+    Args:
+        KIND: block type.
+        raw: what `fetched` gave for the same ``top``, ``first``, ``N``, ``B``.
+        words: the type's `lexicon` for ``H L`` blocks.
+        scale: of the whole matrix, float32.
+    """
+    low, high, scales = unpack(KIND, raw, words, place(top, first, N, B, H, L))
     a, b, m = _factors(KIND, scales)
     unit = scale * SCALE
     a, b, m = (a * unit).to(tl.float16), (b * unit).to(tl.float16), (m * unit).to(tl.float16)

@@ -74,8 +74,8 @@ def pairs(
         k = tl.load(mixed + NK * D + at, mask=there[:, None], other=0.0)
         g = tl.load(decay + row * NV + head, mask=there, other=0.0)
         b = tl.load(strength + row * NV + head, mask=there, other=0.0)
-        later = tl.load(decay + (row + 1) * NV + head, mask=(i < CHUNK - 1) & (row + 1 >= 0) & (row + 1 < tl.load(counts)),
-                        other=0.0)  # fmt: skip
+        follows = (i < CHUNK - 1) & (row + 1 >= 0) & (row + 1 < tl.load(counts))
+        later = tl.load(decay + (row + 1) * NV + head, mask=follows, other=0.0)
         # Sums over the tokens between, not differences of running sums (docs/numerics.md).
         between = tl.cumsum(tl.where(i[:, None] > i[None, :], g[:, None], 0.0), 0)
         passed = tl.where(i[:, None] >= i[None, :], tl.exp(between), 0.0)
@@ -111,7 +111,7 @@ def scan(
     state = tl.load(states + (tl.load(places).to(tl.int64) * LAYERS + layer) * each + cell)
     count = tl.load(counts)
     skipped = tl.load(lengths) % CHUNK
-    for chunk in range(0, (skipped + count + CHUNK - 1) // CHUNK):
+    for chunk in range((skipped + count + CHUNK - 1) // CHUNK):
         row = chunk * CHUNK - skipped + i
         there = (row >= 0) & (row < count)
         at = row * channels

@@ -1,10 +1,11 @@
-"""Matrices written out in float16, times `SCALE`, for products of many rows: a dense matrix is read and decoded once."""
+"""Matrices written out in float16, times `SCALE`, for products of many rows: a dense one is read and decoded once."""
 
 import triton
 import triton.language as tl
 
-from strata.ops.prompt.decode import weights
-from strata.ops.prompt.halves import SCALE, to_half
+from strata.ops.matvec.decoders import lexicon
+from strata.ops.prompt.decode import fetched, weights
+from strata.ops.prompt.halves import SCALE, split, to_half
 
 
 @triton.jit(do_not_specialize=["N", "B"])
@@ -22,7 +23,8 @@ def planes(w, table, scale, out, N, B, KIND: tl.constexpr, SCALED: tl.constexpr,
     unit = 1.0
     if SCALED:
         unit = tl.load(scale)
-    tile = weights(KIND, w, table, unit, top, first, N, B, H, L, EVEN)
+    raw = fetched(KIND, w, top, first, N, B, H, L, EVEN)
+    tile = weights(KIND, raw, lexicon(KIND, table, H * L), unit, top, first, N, B, H, L)
     row = top + tl.arange(0, H)[:, None]
     column = first * 32 + tl.arange(0, 32 * L)[None, :]
     inside = (row < N) & (column < 32 * B)
@@ -35,3 +37,12 @@ def floats(w, out, size, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(w + i, mask=i < size, other=0.0).to(tl.float32)
     tl.store(out + i, to_half(x * SCALE), mask=i < size)
+
+
+@triton.jit(do_not_specialize=["size"])
+def finely(w, out, rest, size, BLOCK: tl.constexpr):
+    """A float matrix of ``size`` numbers, and what it lacks in float16. Grid: (size / BLOCK,)."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    high, lower = split(tl.load(w + i, mask=i < size, other=0.0).to(tl.float32) * SCALE)
+    tl.store(out + i, high, mask=i < size)
+    tl.store(rest + i, lower, mask=i < size)

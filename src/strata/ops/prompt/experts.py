@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from strata.ops.device import silu
-from strata.ops.prompt.decode import weights
+from strata.ops.matvec.decoders import lexicon
+from strata.ops.prompt.decode import fetched, weights
 from strata.ops.prompt.halves import SCALE, to_half
 from strata.ops.prompt.multiply import dot
 
@@ -57,16 +58,24 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
             gate, up = tl.zeros((BN, BM), tl.float32), tl.zeros((BN, BM), tl.float32)
         else:
             gate, up = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
+        gate_words, up_words = lexicon(GATE, gate_grid, BN * L), lexicon(UP, up_grid, BN * L)
+        last = (B - 1) // L * L
+        gate_raw = fetched(GATE, base, top, 0, N, B, BN, L, EVEN)
+        up_raw = fetched(UP, base + up_at, top, 0, N, B, BN, L, EVEN)
         for block in range(0, B, L):
             if EVEN:
                 rows = tl.load(at + block * 32)
             else:
                 rows = tl.load(at + block * 32, mask=k[None, :] < (B - block) * 32, other=0.0)
-            # Both before the first product, so that their loads are on their way together.
-            gate_tile = weights(GATE, base, gate_grid, one, top, block, N, B, BN, L, EVEN)
-            up_tile = weights(UP, base + up_at, up_grid, other, top, block, N, B, BN, L, EVEN)
+            # The next step's weights are on their way while this one's are decoded and multiplied.
+            following = tl.minimum(block + L, last)
+            gate_next = fetched(GATE, base, top, following, N, B, BN, L, EVEN)
+            up_next = fetched(UP, base + up_at, top, following, N, B, BN, L, EVEN)
+            gate_tile = weights(GATE, gate_raw, gate_words, one, top, block, N, B, BN, L)
+            up_tile = weights(UP, up_raw, up_words, other, top, block, N, B, BN, L)
             gate = _dot(rows, gate_tile, gate, SWAP)
             up = _dot(rows, up_tile, up, SWAP)
+            gate_raw, up_raw = gate_next, up_next
         out = to_half(silu(gate * (1.0 / SCALE)) * (up * (1.0 / SCALE)))
         n = top + tl.arange(0, BN)
         if SWAP:
@@ -98,12 +107,17 @@ def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_ex
             total = tl.zeros((BN, BM), tl.float32)
         else:
             total = tl.zeros((BM, BN), tl.float32)
+        words = lexicon(KIND, grid, BN * L)
+        last = (B - 1) // L * L
+        raw = fetched(KIND, w, top, 0, N, B, BN, L, EVEN)
         for block in range(0, B, L):
             if EVEN:
                 rows = tl.load(at + block * 32)
             else:
                 rows = tl.load(at + block * 32, mask=k[None, :] < (B - block) * 32, other=0.0)
-            total = _dot(rows, weights(KIND, w, grid, unit, top, block, N, B, BN, L, EVEN), total, SWAP)
+            later = fetched(KIND, w, top, tl.minimum(block + L, last), N, B, BN, L, EVEN)
+            total = _dot(rows, weights(KIND, raw, words, unit, top, block, N, B, BN, L), total, SWAP)
+            raw = later
         out = to_half(total * (1.0 / SCALE))
         n = top + tl.arange(0, BN)
         pair = tl.load(pairs + first + tl.minimum(m, size - 1))
@@ -128,7 +142,7 @@ def combine(y, shares, shared, shared_shares, counts, out, N, topk, BLOCK: tl.co
         n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = n < N
         total = tl.zeros((BLOCK,), tl.float32)
-        for j in range(0, topk):
+        for j in range(topk):
             pair = t * topk + j
             total += tl.load(shares + pair) * tl.load(y + pair * N + n, mask=inside, other=0.0).to(tl.float32)
         last = tl.load(shared + t * N + n, mask=inside, other=0.0).to(tl.float32)

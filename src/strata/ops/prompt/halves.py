@@ -19,3 +19,14 @@ def to_half(x):
     """Float32 to float16, to nearest even; what is too large to the largest number, NaN to NaN."""
     x = tl.where(x > LARGEST, LARGEST, x)
     return tl.where(x < -LARGEST, -LARGEST, x).to(tl.float16)
+
+
+FINE = tl.constexpr(2048.0)
+"""The rest of a number is held times this: it is then as large as the number, and what it lacks is 2^-22 of it."""
+
+
+@triton.jit
+def split(x):
+    """Float32 as two float16: the number, and what it lacks, times `FINE`."""
+    high = to_half(x)
+    return high, to_half((x - high.to(tl.float32)) * FINE)

@@ -16,7 +16,7 @@ def convolve(
 
     Args:
         u: float32 [T, width], the projection before the convolution in its first columns: heads of q, of k, of v.
-        gates: float32 [T, 2 NV], projections: alpha, then beta.
+        gates: float32, rows of ``width`` numbers that start with 2 NV projections: alpha, then beta.
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before.
         slots: int32, its first is the conversation's.
         counts: int32, its first is T.
@@ -46,7 +46,7 @@ def convolve(
             x = x * (D**-0.5)
     else:
         v = head - 2 * NK
-        raw = gates + row * (2 * NV) + v
+        raw = gates + row * width + v
         alpha, beta = tl.load(raw, mask=there, other=0.0), tl.load(raw + NV, mask=there, other=0.0)
         tl.store(decay + row * NV + v, tl.load(a + v) * softplus(alpha + tl.load(dt + v)), mask=there)
         tl.store(strength + row * NV + v, sigmoid(beta), mask=there)

@@ -48,7 +48,7 @@ class Matrices:
             expand.floats[(triton.cdiv(w.numel(), 2048),)](w, out, w.numel(), BLOCK=2048, num_warps=4, **OPTIONS)
             return
         blocks = width // 32
-        tall, wide = (64, 16) if self._arch == 0 else (32, 4)
+        tall, wide = (256, 8) if self._arch == 0 else (32, 4)
         expand.planes[(triton.cdiv(rows, tall), triton.cdiv(blocks, wide))](
             w.data, codewords(w.type, self._device), w.data if w.scale is None else w.scale, out, rows, blocks,
             KIND=w.type, SCALED=w.scale is not None, H=tall, L=wide, EVEN=blocks % wide == 0, num_warps=4, **OPTIONS,
@@ -66,17 +66,20 @@ class Matrices:
         return out
 
     def exact(self, x: PromptRows, w: Tensor) -> Tensor:
-        """``x @ w.T`` of float32 operands: float32 [room, N]."""
-        assert x.x is not None
-        (n, width), room = w.shape, len(x.x)
+        """``x @ w.T`` with 22 bits of each operand, w float32 [N, K]: float32 [room, N]."""
+        assert x.rest is not None
+        (n, width), room, size = w.shape, len(x.half), w.numel()
+        self.reserve(2 * size)
+        high, rest = self._room[:size], self._room[size : 2 * size]
+        expand.finely[(triton.cdiv(size, 2048),)](w, high, rest, size, BLOCK=2048, num_warps=4, **OPTIONS)
         out = torch.empty((room, n), dtype=torch.float32, device=self._device)
         t = exact_tile(self._arch, room)
         product.exact[(triton.cdiv(room, t.rows) * triton.cdiv(n, t.columns),)](
-            x.x, w, x.counts, out, n, width, **t.constants(), **t.options()
-        )
+            x.half, x.rest, high, rest, x.counts, out, n, width, EVEN=width % t.depth == 0, **t.constants(),
+            **t.options(),
+        )  # fmt: skip
         return out
 
 
 def _shape(w: Any) -> tuple[int, int]:
     return (w.rows, w.width) if isinstance(w, PlaneMatrix) else tuple(w.shape)
-

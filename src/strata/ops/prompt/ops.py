@@ -31,6 +31,9 @@ from strata.ops.qsa import gpu as qsa
 PASS_MOST = 4096
 """Most rows of a pass."""
 
+RECORDED = 512
+"""Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
+
 CHUNK = int(delta.CHUNK.value)
 
 _SCORES = 1 << 24  # scores held at a time
@@ -46,11 +49,13 @@ class Prompt:
         turns: float32 [2, positions, half], cosines and sines.
         numbers: each layer's number among those of its kind.
         hashes: of the n-gram table: multipliers, sizes, offsets.
+        select: FEW and TILE of `strata.ops.qsa.gpu.choose`.
+        graphs: record short passes.
     """
 
     def __init__(
         self, config: ModelConfig, pool: Pool, device: torch.device, turns: Tensor, numbers: Sequence[int],
-        hashes: Sequence[Tensor],
+        hashes: Sequence[Tensor], select: tuple[int, int], *, graphs: bool = True,
     ) -> None:  # fmt: skip
         self._c, self._pool, self._device = config, pool, device
         self._turns, self._number, self._hash = turns, numbers, hashes
@@ -58,8 +63,13 @@ class Prompt:
         self._arch = arch(device)
         self._interpreted = self._arch == 0
         self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
-        self._behind = -torch.arange(PASS_MOST, dtype=torch.int32, device=device)
+        self._select = select
         self._only: grouped.Plan | None = None
+        self._graphs = graphs and self._arch > 0
+        self._kept: dict[tuple[int, int], PromptBatch] = {}
+        self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._met: set[tuple[int, int]] = set()
+        self._memory: Any = None  # that all records share
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -76,14 +86,39 @@ class Prompt:
         assert isinstance(segment.memory, GpuState)
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
-        blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else complete
-        batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
+        blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
+        if self._graphs and count <= RECORDED:
+            shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
+            batch = self._kept.get(shape)
+            if batch is None:
+                batch = self._kept[shape] = PromptBatch.empty(*shape, c, self._pool, self._device)
+        else:
+            batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
 
     def replay(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
-        """See `Ops.replay`."""
-        batch.turns = torch.cat((self._turns[:, batch.positions.long()], self._turns[:, batch.starts.long()]))
+        """See `Ops.replay`. A short pass is recorded when its shape is met the second time.
+
+        Records share their memory, so what one leaves is copied before another runs.
+        """
+        shape = batch.room, batch.blocks
+        if self._kept.get(shape) is not batch:
+            return self._run(batch, body)
+        if shape not in self._recorded and shape not in self._met:
+            self._met.add(shape)
+            return self._run(batch, body)
+        if shape not in self._recorded:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._memory):
+                x = self.settled(self._run(batch, body))
+            self._memory = graph.pool()
+            self._recorded[shape] = graph, x
+        graph, x = self._recorded[shape]
+        graph.replay()
+        return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
+
+    def _run(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
         self._only = grouped.planned(torch.zeros_like(batch.ids)[:, None], batch.counts, 1)  # the same for all layers
         return body()
 
@@ -142,10 +177,10 @@ class Prompt:
             xn, self._matrices.expand(w.down, w.inject), counts, narrow, strengths, c.r, width, S=c.S,
             EVEN=width % t.depth == 0, **t.constants(), **t.options(),
         )  # fmt: skip
-        m = PromptRows(self._half(room, c.H), counts, torch.empty((room, c.H), dtype=torch.float32, device=device))
+        m = PromptRows(self._half(room, c.H), counts, self._half(room, c.H))
         t = mean_tile(self._arch, room)
         product.gated_mean[(triton.cdiv(room, t.rows) * triton.cdiv(c.H, t.columns),)](
-            narrow, self._matrices.expand(w.up), xn, counts, m.x, m.half, H=c.H, S=c.S, R=c.r,
+            narrow, self._matrices.expand(w.up), xn, counts, m.half, m.rest, H=c.H, S=c.S, R=c.r,
             EVEN=c.r % t.depth == 0, **t.constants(), **t.options(),
         )  # fmt: skip
         return m, strengths
@@ -155,25 +190,25 @@ class Prompt:
         residual.out, residual.strengths = out, strengths
         return residual
 
-    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> tuple[Tensor, Tensor]:
-        """The projections, raw: u and z side by side, gates."""
-        return self._matrices.product(m, (w.qkv, w.z)), self._matrices.exact(m, w.gates)
+    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> Tensor:
+        """The projections, raw: u, z and gates side by side."""
+        return self._matrices.product(m, (w.qkv, w.z, w.gates))
 
-    def gdn_mix(self, x: tuple[Tensor, Tensor], batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
+    def gdn_mix(self, x: Tensor, batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
         """See `Ops.gdn_mix`."""
         g, pool, layer, room = self._c.gdn, self._pool, self._number[number], batch.room
         shape, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, pool.tails.shape[1]
-        uz, gates = x
-        width, counts, device = uz.shape[1], batch.counts, self._device
+        width, counts, device = x.shape[1], batch.counts, self._device
+        z, gates = x[:, g.channels :], x[:, g.channels + g.nv * g.d :]
         chunks, rows = triton.cdiv(room, CHUNK) + 1, 64 if self._interpreted else 16
         mixed = self._half(room, g.channels)
         decay, strength = torch.empty((2, room, g.nv), dtype=torch.float32, device=device)
         heads.convolve[(triton.cdiv(room, rows), 2 * g.nk + g.nv)](
-            uz, width, gates, pool.tails, batch.slots, counts, w.conv, w.a, w.dt, mixed, decay, strength, layer,
+            x, width, gates, pool.tails, batch.slots, counts, w.conv, w.a, w.dt, mixed, decay, strength, layer,
             LAYERS=layers, TAPS=g.conv, ROWS=rows, **shape, num_warps=4, **OPTIONS,
         )  # fmt: skip
         heads.tail[(triton.cdiv(g.channels, 1024),)](
-            uz, width, pool.tails, batch.slots, counts, batch.tails, layer,
+            x, width, pool.tails, batch.slots, counts, batch.tails, layer,
             LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
         )  # fmt: skip
         solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
@@ -190,7 +225,7 @@ class Prompt:
         )  # fmt: skip
         gated = self._half(room, g.nv * g.d)
         heads.gate[(triton.cdiv(room, rows), g.nv)](
-            out, uz[:, g.channels :], width, w.norm, self._c.eps, counts, gated,
+            out, z, width, w.norm, self._c.eps, counts, gated,
             NV=g.nv, D=g.d, ROWS=rows, num_warps=4, **OPTIONS,
         )  # fmt: skip
         return PromptRows(gated, counts)
@@ -204,19 +239,18 @@ class Prompt:
         q, pool, layer, room, device = self._c.qsa, self._pool, self._number[number], batch.room, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
         table = (pool.table, pool.most_pages)
-        assert batch.turns is not None
         query = torch.empty((room, q.nh, q.hd), dtype=torch.float32, device=device)
         index = torch.empty((room, q.ih, q.id), dtype=torch.float32, device=device)
         prepare.cells[(room, q.nh + 2 * q.nkv + q.ih + 1)](
-            *x, *batch.turns, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
-            batch.slots, batch.first, batch.owner, batch.lengths, *table, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=batch.turns.shape[-1], RATIO=q.ratio, num_warps=1,
+            *x, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
+            batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.counts,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio, num_warps=1,
         )  # fmt: skip
         out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
         tile = 64
         attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
-            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=4, num_stages=1,
+            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=8, num_stages=1,
             **OPTIONS,
         )  # fmt: skip
         if batch.blocks:
@@ -234,16 +268,18 @@ class Prompt:
         """Blocks that rows from ``begin`` attend: int32 [rows, budget]."""
         q, device, most = self._c.qsa, self._device, batch.blocks
         budget, tall, wide = q.budget // q.ratio, 32, 64
+        few, tile = self._select
         scores = torch.empty((rows, most), dtype=torch.float32, device=device)
+        peaks = torch.empty((rows, most // tile), dtype=torch.float32, device=device)
         attention.score[(triton.cdiv(rows, tall), triton.cdiv(most, wide))](
             index, blocks, batch.slots, batch.lengths, batch.counts, self._pool.table, self._pool.most_pages, scores,
-            most, begin, IH=q.ih, ID=q.id, RATIO=q.ratio, BUDGET=budget, ROWS=tall, BLOCKS=wide, num_warps=4, **OPTIONS,
+            peaks, most, begin, IH=q.ih, ID=q.id, RATIO=q.ratio, BUDGET=budget, ROWS=tall, BLOCKS=wide, TILE=tile,
+            num_warps=4, **OPTIONS,
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
-        several = _power(most)
         qsa.choose[(rows,)](
-            scores, most, self._behind[begin:], batch.owner, batch.lengths, chosen, torch.empty_like(chosen[:, 0]),
-            RATIO=q.ratio, BUDGET=budget, BLOCK=several, num_warps=min(32, max(4, several // 512)),
+            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, FEW=few, TILE=tile,
+            PDL=False, num_warps=4,
         )  # fmt: skip
         return chosen
 
@@ -255,7 +291,7 @@ class Prompt:
         shared = torch.empty((room,), dtype=torch.float32, device=self._device)
         moe.route[(room,)](
             self._matrices.exact(m, w.choosing), chosen, shares, shared,
-            E=self._c.moe.E, TOPK=topk, BLOCK=_power(self._c.moe.E), num_warps=1,
+            E=self._c.moe.E, TOPK=topk, COUNT=_power(-(-self._c.moe.E // moe.LANES.value)), PDL=False, num_warps=1,
         )  # fmt: skip
         return chosen, shares, shared
 
@@ -274,7 +310,7 @@ class Prompt:
         out = torch.empty((batch.room, ple.rows_per_token), dtype=torch.int64, device=self._device)
         ngram.numbers[(batch.room,)](
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
-            N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1,
+            N=ple.n, HEADS=ple.heads, EOS=ple.eos, PDL=False, num_warps=1,
         )  # fmt: skip
         return out
 
@@ -292,13 +328,11 @@ class Prompt:
         gated, normed = torch.empty_like(x), torch.empty_like(x)
         ngram.gate[(len(x), c.S)](
             self.linear(e, w.key), self.linear(e, w.value), x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), num_warps=4, **OPTIONS,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), PDL=False, num_warps=4, **OPTIONS,
         )  # fmt: skip
         return NgramGated(gated, normed)
 
-    def ngram_smooth(
-        self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple
-    ) -> PromptStreams:
+    def ngram_smooth(self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple) -> PromptStreams:
         """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
         c, ple, pool = self._c, self._c.ple, self._pool
         assert ple is not None
@@ -306,7 +340,7 @@ class Prompt:
         shape = {"WIDTH": width, "TAPS": ple.conv, "N": ple.n, "BLOCK": 1024, "num_warps": 4}
         ngram.smooth[(batch.room, triton.cdiv(width, 1024))](
             residual.x, x.gated, x.normed, pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv, **shape,
-            **OPTIONS,
+            PDL=False, **OPTIONS,
         )  # fmt: skip
         slot = batch.slots.long()
         batch.ngram_tail.copy_(pool.ngram_tails[slot])

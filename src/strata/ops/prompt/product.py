@@ -8,17 +8,18 @@ import triton
 import triton.language as tl
 
 from strata.ops.device import silu
-from strata.ops.prompt.halves import SCALE, to_half
-from strata.ops.prompt.multiply import dot, precise
+from strata.ops.prompt.halves import FINE, SCALE, split, to_half
+from strata.ops.prompt.multiply import dot
 
 
 @triton.jit
-def sums(x, w, row, column, count, N, K, BK: tl.constexpr, EVEN: tl.constexpr):
-    """``x[row] @ w[column].T`` with float32 sums; indices behind the last one repeat it.
+def sums(x, w, total, row, column, count, N, K, BK: tl.constexpr, EVEN: tl.constexpr):
+    """``total + x[row] @ w[column].T`` with float32 sums; indices behind the last one repeat it.
 
     Args:
         x: float16 [count, K].
         w: float16 [N, K].
+        total: float32 [BM, BN].
         row: int32 [BM]; column: int32 [BN].
         EVEN: K is a multiple of BK.
     """
@@ -26,7 +27,6 @@ def sums(x, w, row, column, count, N, K, BK: tl.constexpr, EVEN: tl.constexpr):
     row, column = tl.minimum(row, count - 1), tl.minimum(column, N - 1)
     a = x + row[:, None] * K + k[None, :]
     b = w + column[None, :] * K + k[:, None]
-    total = tl.zeros((row.shape[0], column.shape[0]), tl.float32)
     for first in range(0, K, BK):
         if EVEN:
             total = dot(tl.load(a + first), tl.load(b + first), total)
@@ -66,7 +66,7 @@ def product(x, w, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
     if tl.program_id(0) < tl.cdiv(count, BM) * tl.cdiv(N, BN):
         top, left = place(BM, BN, GROUP, count, N)
         row, column = top + tl.arange(0, BM), left + tl.arange(0, BN)
-        total = sums(x, w, row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
+        total = sums(x, w, tl.zeros((BM, BN), tl.float32), row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
         at = out + row[:, None] * N + column[None, :]
         inside = (row[:, None] < count) & (column[None, :] < N)
         if out.dtype.element_ty == tl.float16:
@@ -92,7 +92,7 @@ def low_rank(x, w, counts, low, strengths, R, K, S: tl.constexpr, BM: tl.constex
     if tl.program_id(0) < tl.cdiv(count, BM) * tl.cdiv(N, BN):
         top, left = place(BM, BN, GROUP, count, N)
         row, column = top + tl.arange(0, BM), left + tl.arange(0, BN)
-        total = sums(x, w, row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
+        total = sums(x, w, tl.zeros((BM, BN), tl.float32), row, column, count, N, K, BK, EVEN) * (1.0 / SCALE)
         there = row[:, None] < count
         at = row[:, None]
         narrow = silu(total / S)
@@ -102,8 +102,9 @@ def low_rank(x, w, counts, low, strengths, R, K, S: tl.constexpr, BM: tl.constex
 
 
 @triton.jit
-def gated_mean(low, w, xn, counts, mean, mean_half, H: tl.constexpr, S: tl.constexpr, R: tl.constexpr,
-               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+def gated_mean(low, w, xn, counts, mean, rest, H: tl.constexpr, S: tl.constexpr, R: tl.constexpr,
+               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+               EVEN: tl.constexpr):  # fmt: skip
     """The streams' mean under gates ``sigmoid(low @ w.T)``. Grid: (cdiv(most rows, BM) * cdiv(H, BN),).
 
     Args:
@@ -111,7 +112,7 @@ def gated_mean(low, w, xn, counts, mean, mean_half, H: tl.constexpr, S: tl.const
         w: float16 [S*H, R], times `SCALE`.
         xn: float16 [T, S*H], normalised streams.
         counts: int32, its first is T.
-        mean: float32 [T, H], out; mean_half: float16 [T, H], out.
+        mean: float16 [T, H], out; rest: float16 [T, H], out, what it lacks (`strata.ops.prompt.halves.split`).
     """
     count = tl.load(counts)
     if tl.program_id(0) < tl.cdiv(count, BM) * tl.cdiv(H, BN):
@@ -120,36 +121,36 @@ def gated_mean(low, w, xn, counts, mean, mean_half, H: tl.constexpr, S: tl.const
         inside = (row[:, None] < count) & (column[None, :] < H)
         total = tl.zeros((BM, BN), tl.float32)
         for stream in tl.static_range(S):
-            gate = sums(low, w + stream * H * R, row, column, count, H, R, BK, EVEN) * (1.0 / SCALE)
-            value = tl.load(xn + row[:, None] * (S * H) + stream * H + column[None, :], mask=inside, other=0.0)
+            nothing = tl.zeros((BM, BN), tl.float32)
+            gate = sums(low, w + stream * H * R, nothing, row, column, count, H, R, BK, EVEN) * (1.0 / SCALE)
+            at = xn + row[:, None] * (S * H) + stream * H + column[None, :]
+            value = tl.load(at, mask=inside, other=0.0)
             total += value.to(tl.float32) / (1.0 + tl.exp(-gate))
-        total = total / S
+        high, lower = split(total / S)
         at = row[:, None] * H + column[None, :]
-        tl.store(mean + at, total, mask=inside)
-        tl.store(mean_half + at, to_half(total), mask=inside)
+        tl.store(mean + at, high, mask=inside)
+        tl.store(rest + at, lower, mask=inside)
 
 
 @triton.jit(do_not_specialize=["N"])
-def exact(x, w, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):  # fmt: skip
-    """``out = x @ w.T`` of float32 operands: the router, whose choice hangs on small differences. Grid: as `product`.
+def exact(x, x_rest, w, w_rest, counts, out, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+          GROUP: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """``out = x @ w.T`` of operands of 22 bits: the router's, whose choice hangs on small differences.
+
+    Grid: as for `product`.
 
     Args:
-        x: float32 [T, K]; w: float32 [N, K]; out: float32 [T, N], out.
+        x, x_rest: float16 [T, K]; w, w_rest: float16 [N, K], times `SCALE`; each a number and what it lacks.
         counts: int32, its first is T.
+        out: float32 [T, N], out.
     """
     count = tl.load(counts)
     if tl.program_id(0) < tl.cdiv(count, BM) * tl.cdiv(N, BN):
         top, left = place(BM, BN, GROUP, count, N)
-        row, column, k = top + tl.arange(0, BM), left + tl.arange(0, BN), tl.arange(0, BK)
-        a = x + tl.minimum(row, count - 1)[:, None] * K + k[None, :]
-        b = w + tl.minimum(column, N - 1)[None, :] * K + k[:, None]
-        total = tl.zeros((BM, BN), tl.float32)
-        for first in range(0, K, BK):
-            left_over = K - first
-            total = precise(
-                tl.load(a + first, mask=k[None, :] < left_over, other=0.0),
-                tl.load(b + first, mask=k[:, None] < left_over, other=0.0),
-                total,
-            )
+        row, column = top + tl.arange(0, BM), left + tl.arange(0, BN)
+        fine = sums(x, w_rest, tl.zeros((BM, BN), tl.float32), row, column, count, N, K, BK, EVEN)
+        fine = sums(x_rest, w, fine, row, column, count, N, K, BK, EVEN)
+        total = sums(x, w, tl.zeros((BM, BN), tl.float32), row, column, count, N, K, BK, EVEN)
+        total = (total + fine * (1.0 / FINE)) * (1.0 / SCALE)
         inside = (row[:, None] < count) & (column[None, :] < N)
         tl.store(out + row[:, None] * N + column[None, :], total, mask=inside)

@@ -59,22 +59,26 @@ def low_tile(arch: int, room: int) -> Tile:
     if arch == 0:
         return _INTERPRETED
     if room <= 32:
-        return Tile(16, 64, 64, 4, 4)
-    return Tile(32, 64, 128, 4, 4) if room <= 1024 else Tile(128, 128, 64, 8, 4 if arch in _ROOMY else 3)
+        return Tile(16, 32, 128, 4, 5)
+    if arch not in _ROOMY:
+        return Tile(32, 64, 128, 4, 4) if room <= 1024 else Tile(128, 128, 64, 8, 3)
+    return Tile(64, 64, 128, 4, 4) if room <= 1024 else Tile(128, 128, 64, 8, 4)
 
 
 def mean_tile(arch: int, room: int) -> Tile:
     """Of the wide product of a read, with the mean of the streams."""
     if arch == 0:
         return Tile(64, 256, 64, 4, 1)
-    return Tile(16 if room <= 32 else 64, 64, 64, 4, 3)
+    return Tile(16, 32, 64, 4, 3) if room <= 32 else Tile(64, 64, 64, 4, 3)
 
 
 def exact_tile(arch: int, room: int) -> Tile:
-    """Of a float32 product."""
+    """Of the router's product."""
     if arch == 0:
         return _INTERPRETED
-    return Tile(16 if room <= 32 else 64, 64, 32, 4, 3)
+    if room <= 32:
+        return Tile(16, 32, 128, 4, 4)
+    return Tile(64, 64, 64, 4, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class ExpertTile:
 def expert_tile(arch: int, room: int, topk: int, experts: int) -> ExpertTile:
     """By how many rows an expert gets on average."""
     if arch == 0:
-        return ExpertTile(32, 256, 16, 4, 1, swap=False)
+        return ExpertTile(16, 64, 8, 4, 1, swap=False)
     each = room * topk / experts
     rows = 16 if each <= 12 else 32 if each <= 24 else 64 if each <= 48 else 128
     return ExpertTile(rows, 64, 2, 4, 1, swap=True)

@@ -1,0 +1,96 @@
+"""Attention of many rows against the torch formulas: rows within the budget, beyond it, and on both sides."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.ops.qsa import select
+from strata.ops.qsa.attend import attend
+from support.launch import Kernels
+
+NH, NKV, HD, IH, ID, RATIO, BUDGET, PAGE, PAGES = 6, 2, 32, 2, 32, 4, 8, 64, 4
+SHAPE = {"NH": NH, "NKV": NKV, "HD": HD, "RATIO": RATIO, "BUDGET": BUDGET, "SPLIT": False}
+
+
+def _int(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+class Case:
+    """A conversation with so many cells before the rows."""
+
+    def __init__(self, committed: int, rows: int, room: int | None = None) -> None:
+        random = torch.Generator().manual_seed(3)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=random)
+
+        self.committed, self.rows, self.room = committed, rows, room or rows
+        seen = committed + rows
+        self.k, self.v = normal(256, NKV, HD)[:seen], normal(256, NKV, HD)[:seen]
+        self.q, self.qg = normal(128, NH, HD)[: self.room], normal(128, NH, 2, HD)[: self.room]
+        self.iq, self.block = normal(128, IH, ID)[: self.room], normal(64, ID)[: seen // RATIO]
+        self.pages = torch.randperm(PAGES, generator=random).to(torch.int32)[None].repeat(2, 1)
+        self.keys, self.values = torch.full((2, PAGES, PAGE, NKV, HD), torch.nan)
+        self.blocks = torch.full((PAGES, PAGE // RATIO, ID), torch.nan)
+        for cell in range(seen):
+            page = self.pages[1, cell // PAGE]
+            self.keys[page, cell % PAGE], self.values[page, cell % PAGE] = self.k[cell], self.v[cell]
+        for b in range(seen // RATIO):
+            self.blocks[self.pages[1, b * RATIO // PAGE], b % (PAGE // RATIO)] = self.block[b]
+
+    few = 64
+
+    def run(self, tile: int = 16, begin: int = 0) -> torch.Tensor:
+        kernels, qsa = Kernels("strata.ops.prompt.attention"), Kernels("strata.ops.qsa.gpu")
+        where = (_int(1), _int(self.committed), _int(self.rows), self.pages, PAGES)
+        gated = torch.full((self.room, NH * HD), torch.nan, dtype=torch.float16)
+        kernels.dense[(-(-self.room * (NH // NKV) // tile), NKV)](
+            self.q, self.keys, self.values, self.qg, *where, gated, BM=tile, **SHAPE
+        )
+        most = 64
+        rows = self.room - begin
+        scores, peaks = torch.full((rows, most), torch.nan), torch.full((rows, most // 8), torch.nan)
+        kernels.score[(-(-rows // 32), 2)](
+            self.iq, self.blocks, *where, scores, peaks, most, begin,
+            IH=IH, ID=ID, RATIO=RATIO, BUDGET=BUDGET, ROWS=32, BLOCKS=32, TILE=8,
+        )  # fmt: skip
+        self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
+        seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
+        seen[self.rows - begin :] = 0
+        qsa.choose[(rows,)](
+            scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, FEW=self.few, TILE=8, PDL=False
+        )
+        kernels.sparse[(rows, NKV)](
+            self.q, self.keys, self.values, self.qg, self.chosen, *where, gated, begin, HEADS=16, **SHAPE
+        )
+        return gated
+
+
+@pytest.mark.parametrize(("committed", "rows"), [(0, 1), (0, 33), (20, 30), (33, 20), (90, 5)])
+def test_rows_attend_what_the_formula_selects(committed, rows):
+    case = Case(committed, rows, rows + 3)
+    out = case.run()
+    for row in range(rows):
+        seen = committed + row + 1
+        allowed = select.select(case.iq[row : row + 1], case.block[: seen // RATIO], seen - 1, BUDGET, RATIO)
+        o = attend(case.q[row : row + 1], case.k[:seen], case.v[:seen], allowed)
+        expected = (o * torch.sigmoid(case.qg[row : row + 1, :, 1])).flatten()
+        # The result has 11 bits; scores of float16 operands choose as float32 ones here.
+        torch.testing.assert_close(out[row].float(), expected, rtol=2.0**-11, atol=1e-4)
+    assert out[rows:].isnan().all()
+
+
+def test_company_and_slices_cannot_be_seen():
+    whole = Case(20, 30)
+    together = whole.run()
+    assert torch.equal(together.view(torch.int16), Case(20, 30).run(tile=64).view(torch.int16))
+    later = Case(20, 30).run(begin=15)
+    assert torch.equal(later[15:].view(torch.int16), together[15:].view(torch.int16))
+    for row in (0, 14, 15, 29):
+        one = Case(20 + row, 1)
+        for name in ("keys", "values", "blocks", "pages"):
+            setattr(one, name, getattr(whole, name))
+        one.q, one.qg, one.iq = (x[row : row + 1] for x in (whole.q, whole.qg, whole.iq))
+        assert torch.equal(one.run()[0].view(torch.int16), together[row].view(torch.int16))

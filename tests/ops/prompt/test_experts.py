@@ -1,0 +1,109 @@
+"""Plan and grouped experts of a prompt against sorting and float64."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.experts.judge import Matrix
+from strata.formats import dequantise
+from strata.ops.matvec.tables import codewords
+from support.grouped import layer
+from support.launch import Kernels
+
+CPU = torch.device("cpu")
+
+
+def _ints(size: int) -> torch.Tensor:
+    return torch.full((size,), -9, dtype=torch.int32)
+
+
+def _counts(rows: int) -> torch.Tensor:
+    return torch.tensor([rows], dtype=torch.int32)
+
+
+def _planned(ids: torch.Tensor, rows: int, experts: int, tile: int) -> list[torch.Tensor]:
+    """Pairs, each tile's expert, first and size, and how many tiles."""
+    kernels, (room, topk) = Kernels("strata.ops.prompt.plan"), ids.shape
+    sizes, lists = (
+        _ints(experts),
+        [_ints(room * topk), *(_ints(experts + room * topk // tile) for _ in range(3)), _ints(1)],
+    )
+    kernels.count[(experts,)](ids, _counts(rows), topk, sizes, BLOCK=64)
+    kernels.arrange[(experts,)](ids, _counts(rows), topk, experts, sizes, *lists, TILE=tile, ROOM=16, BLOCK=64)
+    return lists
+
+
+@pytest.mark.parametrize("rows", [1, 30, 50])
+def test_plan(rows):
+    """By expert, rising within one; tiles of whole runs; rows behind the last one count nothing."""
+    experts, topk, tile = 9, 4, 8
+    random = np.random.default_rng(rows)
+    ids = np.stack([random.permutation(experts)[:topk] for _ in range(50)]).astype(np.int32)
+    pairs, expert, first, size, total = (x.numpy() for x in _planned(torch.from_numpy(ids), rows, experts, tile))
+    flat = ids[:rows].ravel()
+    assert pairs[: len(flat)].tolist() == np.argsort(flat, kind="stable").tolist()
+    found, at = [], 0
+    for e in range(experts):
+        mine = int((flat == e).sum())
+        found += [(e, at + i, min(tile, mine - i)) for i in range(0, mine, tile)]
+        at += mine
+    assert int(total[0]) == len(found)
+    assert list(zip(expert, first, size, strict=True))[: len(found)] == found
+
+
+def _weights(matrix: Matrix) -> torch.Tensor:
+    values = dequantise(matrix.type, matrix.raw).astype(np.float64)
+    return torch.from_numpy(values if matrix.scale is None else values * float(matrix.scale))
+
+
+KINDS = [("IQ3_XXS", "IQ3_XXS", "IQ4_NL"), ("Q8_0", "Q4_K", "Q5_1"), ("NVFP4", "NVFP4", "NVFP4")]
+
+
+@pytest.mark.parametrize(("kinds", "swap"), [(KINDS[0], False), *((kinds, True) for kinds in KINDS)])
+def test_rows_of_experts(kinds, swap):
+    hidden, inner, experts, topk, rows, tile = 256, 128, 4, 2, 21, 16
+    random = np.random.default_rng(len(kinds[1]))
+    made = layer(kinds, hidden, inner, experts, random, shared=False)
+    kernels, slots, kind = Kernels("strata.ops.prompt.experts"), made.slots, made.slots.layout
+    ids = torch.from_numpy(np.stack([random.permutation(experts)[:topk] for _ in range(rows)]).astype(np.int32))
+    x = torch.from_numpy(random.standard_normal((rows, hidden))).half()
+    lists = _planned(ids, rows, experts, tile)
+    h, y = (torch.full((rows * topk, width), torch.nan, dtype=torch.float16) for width in (inner, hidden))
+    scaled = slots.scales is not None
+    scales = list(slots.scales) if scaled else [torch.zeros(1)] * 3
+    most = experts + rows * topk // tile
+    kernels.gate_up[(2, most)](
+        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, CPU), codewords(kind.up, CPU), *scales[:2], x, h,
+        slots.slot_of, *lists, inner, hidden // 32, topk, GATE=kind.gate, UP=kind.up, SCALED=scaled, BM=tile, BN=64,
+        L=8, EVEN=True, SWAP=swap,
+    )  # fmt: skip
+    kernels.down[(4, most)](
+        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, CPU), scales[2], h, y, slots.slot_of, *lists,
+        hidden, inner // 32, KIND=kind.down, SCALED=scaled, BM=tile, BN=64, L=8, EVEN=False, SWAP=swap,
+    )  # fmt: skip
+    order = lists[0].long()
+    for at, pair in enumerate(order.tolist()):
+        gate, up, down = (_weights(m) for m in made.matrices[int(ids.flatten()[pair])])
+        row = x[pair // topk].double()
+        g, u = gate @ row, up @ row
+        expected = g * torch.sigmoid(g) * u
+        # Weights of two roundings to 11 bits, sums of 256 and 96 of them, and rounded results.
+        torch.testing.assert_close(h[at].double(), expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+        after = down @ h[at].double()
+        torch.testing.assert_close(y[pair].double(), after, rtol=0.01, atol=0.003 * float(after.abs().max()))
+
+
+def test_combine_in_the_routers_order():
+    kernels, random = Kernels("strata.ops.prompt.experts"), torch.Generator().manual_seed(1)
+    y, shared = torch.randn(12, 80, generator=random).half(), torch.randn(4, 80, generator=random).half()
+    shares, last = torch.rand(4, 3, generator=random), torch.rand(4, generator=random)
+    out = torch.full((4, 80), 7.0)
+    kernels.combine[(2, 4)](y, shares, shared, last, _counts(3), out, 80, 3, BLOCK=64)
+    expected = torch.zeros(3, 80)
+    for j in range(3):
+        expected = expected + shares[:3, j : j + 1] * y.view(4, 3, 80)[:3, j].float()
+    expected = expected + last[:3, None] * shared[:3].float()
+    torch.testing.assert_close(out[:3], expected, rtol=0, atol=1e-6)
+    assert (out[3:] == 7).all()
