@@ -138,7 +138,8 @@ def main() -> int:
         if not model.exists():
             _strata("strata.lab.synthetic", str(model))
 
-    wanted.append("model") if {"bench", "roofline"} & set(wanted) else None
+    if {"bench", "roofline"} & set(wanted):
+        wanted.append("model")
     together(
         ("model", written), ("tests", partial(tests, given.workers)),
         ("compiled", partial(compiled, given.scratch / "strata-small.gguf")),
