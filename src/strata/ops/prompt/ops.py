@@ -25,7 +25,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
-from strata.ops.prompt.tiles import low_tile, mean_tile
+from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa import gpu as qsa
 
 PASS_MOST = 4096
@@ -213,8 +213,9 @@ class Prompt:
         )  # fmt: skip
         solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
         since, until = torch.empty((2, chunks, g.nv, CHUNK), dtype=torch.float32, device=device)
+        system = torch.empty((chunks, g.nv, CHUNK, CHUNK), dtype=torch.float32, device=device)
         delta.pairs[(chunks, g.nv)](
-            mixed, decay, strength, batch.lengths, counts, solved, seen, since, until,
+            mixed, decay, strength, batch.lengths, counts, system, solved, seen, since, until,
             **shape, num_warps=4, **OPTIONS,
         )  # fmt: skip
         out = torch.empty((room, g.nv * g.d), dtype=torch.float32, device=device)
@@ -248,9 +249,9 @@ class Prompt:
         )  # fmt: skip
         out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
-        tile = 64
+        tile, warps = attention_tile(self._arch)
         attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
-            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=8, num_stages=1,
+            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=warps, num_stages=1,
             **OPTIONS,
         )  # fmt: skip
         if batch.blocks:
