@@ -22,7 +22,7 @@ CORE = frozenset(
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
         *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
-        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32", "finely"),
+        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "swiglu", "floats.fp32", "finely"),
     )
 )
 """What CI has the time to compile."""
@@ -178,5 +178,6 @@ def _rest() -> list[Kernel]:
     return [
         _kernel("write_norm", streams.write_norm, {**due, **norm}, _STREAMS | {"WRITE": True}),
         _kernel("write", streams.write, {**due, "counts": _I}, _STREAMS),
+        _kernel("swiglu", streams.swiglu, {"x": _F, "counts": _I, "out": _H}, {"N": 640, "BLOCK": 512}),
         _kernel("halve", streams.halve, {"x": _F, "out": _H, "size": "i32"}, {"BLOCK": 2048}),
     ]
