@@ -32,6 +32,7 @@ from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.matvec import floats
 from strata.ops.matvec import triton as matvec
+from strata.ops.matvec.together import product_all
 from strata.ops.planes import layout
 from strata.ops.variants import Tile
 
@@ -39,26 +40,37 @@ RESULT = Path(__file__).parent / "results" / "gpu-matvec.json"
 ROTATED = 300_000_000  # bytes
 WIDE = Tile(rows=1, step=32)
 HIDDEN_TILES = (
-    Tile(), Tile(ahead=2), Tile(tiles=2), Tile(tiles=2, ahead=2), Tile(rows=4, warps=2), Tile(tiles=4, ahead=2),
+    Tile(tiles=2), Tile(tiles=4, ahead=2), Tile(rows=8, warps=4), Tile(rows=8, tiles=2, warps=4),
+    Tile(rows=8, tiles=2, warps=4, ahead=2), Tile(rows=16, warps=8), Tile(rows=16, tiles=2, warps=8, ahead=2),
+    Tile(rows=8, tiles=3, warps=4, ahead=2), Tile(rows=8, tiles=4, warps=4, ahead=2), Tile(rows=4, tiles=3, warps=2),
 )  # fmt: skip
 LONG_TILES = (
-    replace(WIDE, ahead=6), replace(WIDE, ahead=3), Tile(ahead=6), Tile(ahead=12), replace(WIDE, tiles=2, ahead=3),
+    Tile(ahead=12), Tile(rows=4, warps=2, ahead=12), Tile(rows=8, warps=4, ahead=12), Tile(rows=8, warps=4, ahead=6),
+    Tile(rows=4, step=32, warps=4, ahead=6), Tile(rows=2, step=32, warps=2, ahead=6),
+    Tile(rows=4, step=32, warps=4, ahead=3),
 )  # fmt: skip
-LOW_TILES = (replace(WIDE, ahead=10), replace(WIDE, ahead=5), Tile(rows=1, step=16, ahead=20), Tile(ahead=10))
+LOW_TILES = (replace(WIDE, ahead=10), Tile(rows=2, step=32, warps=2, ahead=10), replace(WIDE, ahead=8))
 UP_TILES = (
-    Tile(ahead=1), Tile(tiles=2, ahead=1), Tile(tiles=4, ahead=1), Tile(rows=8, step=4, ahead=3),
-    Tile(rows=4, step=8, ahead=2), Tile(rows=4, tiles=2, step=8, ahead=2), Tile(rows=4, warps=2, tiles=2, ahead=1),
-)  # fmt: skip
+    Tile(tiles=4, ahead=1),
+    Tile(rows=4, tiles=2, step=8, ahead=2),
+    Tile(rows=16, tiles=2, step=8, warps=4, ahead=2),
+)
 PAIR_TILES = (
-    Tile(), Tile(ahead=2), Tile(tiles=2, ahead=2), Tile(rows=4, warps=2), Tile(rows=4, warps=2, ahead=2),
+    Tile(), Tile(rows=8, warps=4), Tile(rows=8, warps=4, ahead=2), Tile(rows=16, warps=8),
+    Tile(rows=8, warps=4, pairs=1), Tile(rows=4, warps=2, pairs=1), Tile(rows=8, warps=4, registers=128),
+    Tile(rows=8, warps=4, ahead=3, registers=96), Tile(rows=8, warps=4, ahead=3, pairs=1),
 )  # fmt: skip
 SHORT = Tile(rows=8, step=4)
-SHORT_TILES = (SHORT, replace(SHORT, ahead=2), replace(SHORT, tiles=2), replace(SHORT, rows=16, warps=2), Tile(ahead=2))
+SHORT_TILES = (
+    replace(SHORT, rows=16, warps=2), replace(SHORT, rows=32, warps=4), replace(SHORT, rows=64, warps=8),
+    replace(SHORT, rows=32, warps=4, tiles=2), replace(SHORT, rows=32, warps=4, tiles=2, ahead=2),
+    replace(SHORT, rows=16, warps=2, tiles=2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of the model, and the tiles to try."""
+    """One shape of the model, and the tiles to try; ``others`` are further matrices of the same launch."""
 
     name: str
     op: str
@@ -66,9 +78,22 @@ class Case:
     n: int
     k: int
     tiles: tuple[Tile | None, ...]
+    others: tuple[tuple[str, int], ...] = ()
 
 
 CASES = (
+    Case("gdn.all", "together", "Q5_K", 10240, 2560, HIDDEN_TILES, (("Q5_K", 6144), ("F32", 96))),
+    Case(
+        "qsa.all",
+        "together",
+        "Q5_K",
+        12288,
+        2560,
+        HIDDEN_TILES,
+        (("Q5_K", 512), ("Q5_K", 512), ("BF16", 512), ("BF16", 128)),
+    ),
+    Case("gate_up.all", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES, (("Q5_K", 640),)),
+    Case("down.all", "down", "IQ4_NL", 2560, 640, SHORT_TILES, (("Q8_0", 2560),)),
     Case("gdn.qkv", "matvec", "Q5_K", 10240, 2560, HIDDEN_TILES),
     Case("gdn.z", "matvec", "Q5_K", 6144, 2560, HIDDEN_TILES),
     Case("gdn.out", "matvec", "Q6_K", 2560, 6144, LONG_TILES),
@@ -82,7 +107,7 @@ CASES = (
     Case("gates", "floats", "F32", 96, 2560, (None,)),
     Case("qsa.iq", "floats", "BF16", 512, 2560, (None,)),
     Case("gate_up", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES),
-    Case("gate_up as 4 bits", "gate_up", "IQ4_XS", 640, 2560, PAIR_TILES[:3]),
+    Case("gate_up as 4 bits", "gate_up", "IQ4_XS", 640, 2560, (*PAIR_TILES[:4], *PAIR_TILES[7:])),
     Case("down", "down", "IQ4_NL", 2560, 640, SHORT_TILES),
     Case("shared.gate_up", "shared_gate_up", "Q5_K", 640, 2560, PAIR_TILES),
     Case("shared.down", "shared_down", "Q8_0", 2560, 640, SHORT_TILES),
@@ -167,6 +192,31 @@ def float_matrix(case: Case, rows: int, *, compile_only: bool) -> tuple[float, f
     return behind(rows, case.k, [lambda _, x, w=w: floats.product(w, x, out) for w in data]), nbytes
 
 
+def projections(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
+    """Several matrices in one launch: microseconds and bytes."""
+    floating = {"F32": torch.float32, "BF16": torch.bfloat16}
+    parts = [(kind, n) for kind, n in ((case.type, case.n), *case.others)]
+    sizes = [
+        n * case.k * floating[kind].itemsize if kind in floating else layout(kind).nbytes(n, case.k)
+        for kind, n in parts
+    ]
+    data, at, sets = pool(), 0, []
+    for _ in range(copies(sum(sizes), compile_only=compile_only)):
+        one: list[matvec.PlaneMatrix | torch.Tensor] = []
+        for (kind, n), size in zip(parts, sizes, strict=True):
+            piece, at = data[at : at + size], at + size // 512 * 512 + 512
+            if kind in floating:
+                one.append(piece.view(floating[kind]).view(n, case.k))
+            else:
+                one.append(matvec.PlaneMatrix(kind, n, case.k, piece))
+        sets.append(one)
+    if compile_only:
+        x = random_rows(rows, case.k)
+        product_all(x, matvec.quantise(x), sets[0], tile)
+        return 0.0, 0.0
+    return behind(rows, case.k, [lambda a, x, s=s: product_all(x, a, s, tile) for s in sets]), sum(sizes)
+
+
 def slots_of(case: Case, count: int) -> Slots:
     """Slots of random bytes, expert e in slot e."""
     pair = case.op.endswith("gate_up")
@@ -207,13 +257,25 @@ def _grouped(
     compile_only: bool,
 ) -> tuple[float, float]:  # fmt: skip
     many = slots if isinstance(slots, list) else [slots] * len(plans)
-    pairs, up = plans[0].pairs_in_all, case.op.endswith("gate_up")
+    up = case.op.endswith("gate_up")
+    extra = [None] * len(plans)
+    if case.others:
+        kind, whole = case.others[0][0], many[0].layout
+        found = replace(whole, gate=kind, up=kind) if up else replace(whole, down=kind)
+        data = pool()[-(found.nbytes * len(plans)) // 512 * 512 :]
+        extra = [
+            Slots(found, data[i * found.nbytes : (i + 1) * found.nbytes][None], many[0].slot_of)
+            for i in range(len(plans))
+        ]
+    pairs = plans[0].pairs_in_all + (rows if case.others else 0)
     count, run = (rows, experts.gate_up) if up else (pairs, experts.down)
     out = torch.empty((pairs, case.n), device="cuda")
     if compile_only:
-        run(many[0], matvec.quantise(random_rows(count, case.k)), plans[0], out, tile)
+        run(many[0], matvec.quantise(random_rows(count, case.k)), plans[0], out, tile, extra[0])
         return 0.0, 0.0
-    launches = [lambda x, _, s=s, p=p: run(s, x, p, out, tile) for s, p in zip(many, plans, strict=True)]
+    launches = [
+        lambda x, _, s=s, p=p, e=e: run(s, x, p, out, tile, e) for s, p, e in zip(many, plans, extra, strict=True)
+    ]
     one = layout(case.type).nbytes(case.n, case.k) * (2 if up else 1)
     return behind(count, case.k, launches), one * statistics.mean(int(p.totals[0]) for p in plans[:24])
 
@@ -222,6 +284,8 @@ def run(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tupl
     """Measure one cell, or only compile it."""
     if case.op == "matvec":
         return dense(case, rows, tile, compile_only=compile_only)
+    if case.op == "together":
+        return projections(case, rows, tile, compile_only=compile_only)
     if case.op == "floats":
         return float_matrix(case, rows, compile_only=compile_only)
     return (shared if case.op.startswith("shared") else routed)(case, rows, tile, compile_only=compile_only)
@@ -235,7 +299,7 @@ def compile_some(some: list[tuple[Case, int, Tile | None]]) -> None:
 
 def compile_all(cells: list[tuple[Case, int, Tile | None]], jobs: int) -> None:
     """Compile each distinct kernel once, in parallel."""
-    distinct = {(c.op, c.type, c.k, rows, tile): (c, rows, tile) for c, rows, tile in cells}
+    distinct = {(c.op, c.type, c.k, c.others, rows, tile): (c, rows, tile) for c, rows, tile in cells}
     todo = list(distinct.values())
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
         list(workers.map(compile_some, [todo[i::jobs] for i in range(jobs)]))
@@ -259,7 +323,8 @@ def spelled(tile: Tile | None) -> str:
     if tile is None:
         return "chosen"
     return f"{tile.rows}x{tile.step}" + f"*{tile.tiles}" * (tile.tiles > 1) + f"w{tile.warps}" * (
-        tile.warps > 1) + f"+{tile.ahead}"  # fmt: skip
+        tile.warps > 1) + f"+{tile.ahead}" + f"p{tile.pairs}" * (tile.pairs != 2) + f"r{tile.registers}" * (
+        tile.registers > 0)  # fmt: skip
 
 
 def chosen_cells(arguments: argparse.Namespace) -> Iterator[tuple[Case, int, Tile | None]]:

@@ -75,7 +75,7 @@ def test_where_it_cannot_run_auto_says_why_and_cuda_is_refused(tiny, monkeypatch
 
 def test_types_without_kernels_are_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(gpu, "find", lambda _: CARD)
-    directory = open_model(write_stored(tmp_path / "m.gguf", narrow="Q4_0"))
+    directory = open_model(write_stored(tmp_path / "m.gguf", narrow="Q4_0", name="base"))
     file = SimpleNamespace(directory=directory, metadata=directory.metadata, tokenizer=SimpleNamespace(size=90))
     with pytest.raises(RequestError, match="no kernels for matrices of type Q4_0"):
         loading.load_network(file, device="cuda")

@@ -64,3 +64,9 @@ def test_it_measures_everything_and_says_under_which_conditions(tiny, tmp_path) 
 def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(flags, said, capsys) -> None:
     assert main(["bench", *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_roofline_needs_a_gpu() -> None:
+    done = strata("bench", "roofline", "--device", "cpu")
+    assert done.returncode == 1
+    assert "this one is computed on the CPU" in done.stderr

@@ -54,7 +54,9 @@ def test_bytes_of_the_judge(kinds):
             np.testing.assert_array_equal(found.cpu().numpy().view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("tile", [Tile(tiles=2), Tile(rows=4, warps=2), Tile(rows=8, step=4)], ids=str)
+@pytest.mark.parametrize(
+    "tile", [Tile(tiles=2), Tile(rows=8, warps=4, ahead=2), Tile(rows=32, warps=4, step=4)], ids=str
+)
 def test_tiles_do_not_show(tile):
     rng = np.random.default_rng(3)
     made = layer(KINDS[0], 512, 640, 12, rng, "cuda")
@@ -65,6 +67,21 @@ def test_tiles_do_not_show(tile):
     if tile.step != 4:
         assert torch.equal(experts.gate_up(made.slots, x, grouped, torch.full_like(h, float("nan")), tile), h)
     assert torch.equal(experts.down(made.slots, matvec.quantise(h), grouped, torch.full_like(y, float("nan")), tile), y)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+def test_a_shared_expert_of_other_types_beside_the_others(rows):
+    rng = np.random.default_rng([6, rows])
+    made = layer(KINDS[0], 512, 640, 12, rng, "cuda", shared=False)
+    other = layer(("Q5_K", "Q6_K", "Q8_0"), 512, 640, 1, rng, "cuda", shared=False)
+    shared = replace(other.slots, data=other.slots.data[int(other.slots.slot_of[0])][None])
+    ids, x = choices(rows, 4, 12, rng), activations(512, rng)[8 - rows :]
+    weights, own = rng.random((rows, 4), np.float32), rng.random(rows, np.float32)
+    both = [made.rows(x, ids, shared=False), other.rows(x, np.zeros((rows, 1), dtype=np.int32), shared=False)]
+    expected = judge.combine(np.concatenate(both, axis=1), np.concatenate([weights, own[:, None]], axis=1))
+    x_, ids_, weights_, own_ = _device(x, ids, weights, own)
+    found = experts.experts(made.slots, matvec.quantise(x_), ids_, weights_, own_, shared)
+    np.testing.assert_array_equal(found.cpu().numpy().view(np.uint32), expected.view(np.uint32))
 
 
 def test_a_whole_expert_of_the_real_size():

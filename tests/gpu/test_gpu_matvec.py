@@ -9,6 +9,7 @@ from strata.formats import by_name
 from strata.ops import planes
 from strata.ops.matvec import floats
 from strata.ops.matvec import triton as matvec
+from strata.ops.matvec.together import product_all
 from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile
 from support.corners import activations, matrix
@@ -22,6 +23,8 @@ TILES = {
     "four warps": Tile(rows=8, warps=4),
     "short": Tile(rows=8, step=4),
     "wide": Tile(rows=1, step=32, ahead=2),
+    "eights": Tile(rows=4, tiles=2, step=8, ahead=2),
+    "eight warps": Tile(rows=16, tiles=2, warps=8, ahead=2),
 }
 
 
@@ -71,6 +74,19 @@ def test_tiles_do_not_show(name, tile, rows, case):
 @pytest.mark.parametrize("width", [64, 320, 640])
 def test_steps_that_are_not_full(name, width, case):
     _check(case(name, width), 3, TILES["four"])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 8])
+@pytest.mark.parametrize("tile", [None, Tile(rows=8, warps=4)], ids=str)
+def test_several_matrices_in_one_launch(tile, rows, case):
+    """Every one has the bytes of its own product, which are the judge's or depend on no other row."""
+    x = case("Q5_K", 2560)[1][8 - rows :].contiguous()
+    quantised = matvec.quantise(x)
+    made = [case(name, 2560)[0] for name in ("Q5_K", "Q6_K", "IQ3_XXS")]
+    made += [torch.randn((n, 2560), generator=torch.Generator("cuda").manual_seed(n), device="cuda") for n in (96, 70)]
+    for w, y in zip(made, product_all(x, quantised, made, tile), strict=True):
+        alone = floats.product(w, x) if isinstance(w, torch.Tensor) else matvec.product(w, quantised)
+        assert torch.equal(y, alone)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

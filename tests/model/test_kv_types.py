@@ -179,7 +179,7 @@ def test_each_type_has_another_fingerprint() -> None:
 
 def test_other_types_and_heads_that_do_not_fit_are_refused() -> None:
     c = network("base").config
-    for name in ("bf16", "q4_0", "F16", ""):
+    for name in ("fp16", "q4_0", "F16", ""):
         with pytest.raises(RequestError, match=r"f32, f16, q8 or q4, not .*the indexer's keys are always float32"):
             cached_as(c, name)
     for name, width, reason in (

@@ -42,13 +42,6 @@ def test_what_does_not_fit_is_refused(arguments, words):
         resolve(TABLE, "op", *arguments)
 
 
-def test_steps_of_four_need_whole_steps():
-    four = Variant("op", "four", Tile(rows=8, step=4), "short rows", "nowhere")
-    assert four.fits(86, "Q8_0", 1, 640, 64)
-    assert not four.fits(86, "Q8_0", 1, 672, 64)
-    assert not four.fits(86, "Q8_0", 1, 2560, 64)
-
-
 @pytest.mark.parametrize("table", [MATVEC, EXPERTS], ids=["matvec", "experts"])
 def test_every_launch_has_a_variant(table):
     names = [(variant.op, variant.name) for variant in table]

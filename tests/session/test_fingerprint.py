@@ -8,6 +8,7 @@ import torch
 
 from strata.errors import StrataError
 from strata.model.mtp import MtpOptions
+from strata.ops.cpu import CpuOps
 from strata.session import fingerprint as module
 from strata.session.fingerprint import fingerprint
 from support.network import network
@@ -36,6 +37,13 @@ def test_what_changes_a_state_changes_it(net, monkeypatch) -> None:
     assert len(found) == 2 + len(others)
     monkeypatch.setattr(module, "STATES", 2)
     assert fingerprint(net) not in found
+
+
+def test_another_device_is_another(net) -> None:
+    class Other(CpuOps):
+        form = "another"
+
+    assert fingerprint(replace(net, ops=Other(net.config))) != fingerprint(net)
 
 
 def test_how_much_a_conversation_may_hold_does_not(net) -> None:

@@ -276,3 +276,18 @@ def test_parts_of_another_type_are_refused() -> None:
     state.length = 64
     with pytest.raises(SnapshotError, match=r"expected torch\.bfloat16"):
         snapshot.fill(pools[1].new_state(), [snapshot.cut(state, 0, 64, 4)], snapshot.checkpoint(state), 4)
+
+
+def test_numbers_that_are_not_finite_are_not_kept() -> None:
+    pool = pooled(network("other"), slots=2, cells=128).ops.pool
+    state = pool.new_state()
+    pool.reserve(state, 64)
+    state.length = 64
+    with pytest.raises(SnapshotError, match=r"layer\.\d+\.blocks, layer\.\d+\.ik, .* is not finite"):
+        snapshot.cut(state, 0, 64, 4)
+    snapshot.checkpoint(state)
+    for name, part in (("s", pool.states[state.place]), ("tail", pool.tails[state.slot])):
+        part[1].view(-1)[3] = torch.inf
+        with pytest.raises(SnapshotError, match=rf"^layer\.1\.{name} of a state of 64 tokens is not finite"):
+            snapshot.checkpoint(state)
+        part[1] = 0.0

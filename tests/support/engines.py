@@ -142,6 +142,10 @@ def scarce(values: dict[str, Any], _on_load: Any) -> Any:
         def _take(self, place: str) -> None:
             if place == values["place"] and os.path.exists(values["file"]):  # noqa: PTH110
                 os.unlink(values["file"])  # noqa: PTH108
+                if values["torch"] == "device":
+                    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+                if values["torch"] == "gpu":
+                    raise RuntimeError("CUDA out of memory. Tried to allocate 9 bytes. GPU 0 is full")
                 if values["torch"]:
                     raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
                 raise MemoryError

@@ -115,7 +115,7 @@ def test_a_crash_is_named(custom) -> None:
 
 
 @pytest.mark.parametrize("place", ["read", "window"])
-@pytest.mark.parametrize("torch", [False, True])
+@pytest.mark.parametrize("torch", [False, True, "gpu"])
 def test_a_model_that_runs_out_of_memory_says_so_and_begins_anew(custom, tmp_path, place, torch) -> None:
     file = tmp_path / "scarce"
     client = custom("scarce", file=str(file), place=place, torch=torch)
@@ -128,6 +128,20 @@ def test_a_model_that_runs_out_of_memory_says_so_and_begins_anew(custom, tmp_pat
     assert text(client.submit(Submit((1, 2)))) == "1 2 3"
     assert client.status.pid != first
     assert client.status.restarts == 1
+
+
+def test_a_model_whose_gpu_fails_says_so_and_begins_anew(custom, tmp_path) -> None:
+    file = tmp_path / "broken"
+    client = custom("scarce", file=str(file), place="window", torch="device")
+    client.wait_ready(30)
+    first = client.status.pid
+    file.touch()
+    error = failure(client.submit(Submit((1, 2))))
+    assert error.kind is Kind.ENGINE_DIED
+    assert "the GPU failed while this was answered" in str(error)
+    assert "illegal memory access" in str(error)
+    assert text(client.submit(Submit((1, 2)))) == "1 2 3"
+    assert client.status.pid != first
 
 
 @pytest.mark.parametrize("memory", [False, True])

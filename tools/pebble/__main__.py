@@ -1,4 +1,4 @@
-"""Command line: prepare, train, export, evaluate."""
+"""Command line: prepare, train, export, evaluate, questions."""
 
 import argparse
 import json
@@ -72,6 +72,13 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         insert(arguments.document, results)
 
 
+def _questions(arguments: argparse.Namespace) -> None:
+    from pebble.data.stock import load
+    from pebble.exam.elsewhere import write
+
+    write(load(arguments.stock), arguments.count, arguments.out)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pebble", description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -100,6 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", type=Path, help="write the numbers here")
     evaluate.add_argument("--document", type=Path, help="write the tables between this document's markers")
     evaluate.set_defaults(run=_evaluate)
+    questions = command("questions", "write the exam's questions as token ids, for tools/gpu_pebble.py")
+    questions.add_argument("--count", type=int, default=64, help="questions per short ability")
+    questions.add_argument("--out", type=Path, required=True)
+    questions.set_defaults(run=_questions)
     return parser
 
 

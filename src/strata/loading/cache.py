@@ -28,7 +28,7 @@ def cached_as(c: "ModelConfig", kv: str | None) -> "ModelConfig":
     from strata.model.kv import DEVICE_TYPES, codec
 
     check_kv(kv)
-    kv = kv or "f32"
+    kv = "f32" if kv is None else kv
     how = None if kv in DEVICE_TYPES else codec(kv)
     if how is not None:
         how.stored(c.qsa.nkv, c.qsa.hd)

@@ -4,6 +4,8 @@ import importlib.util
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from strata.errors import ModelError, RequestError
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
@@ -21,6 +23,9 @@ FIRST = 75
 
 KV = "bf16"
 """The type of keys and values there."""
+
+WINDOW_ROWS = 8
+"""Most rows of a window."""
 
 FIXED = 512 << 20
 """Bytes for modules, captured graphs and pieces of weights on their way."""
@@ -185,9 +190,9 @@ def network(
         RequestError: it does not fit, or has types without kernels there.
     """
     from strata.model import Network
+    from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
-    from strata.ops.gpu.draft import DraftHead, head_config
-    from strata.ops.gpu.pool import Pool
+    from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
@@ -212,6 +217,29 @@ def network(
         small = head_config(config)
         pool = Pool(small, device, slots=conversations, cells=placed.cells)
         ops.drafts = DraftHead(GpuOps(small, pool, device), pool, config, device)
+    found = Network(config, moved, cast("Ops", ops))
+    if device.type == "cuda":
+        warm(replace(found, drafts=drafts))
     if on_load:
         on_load(total, total)
-    return Network(config, moved, cast("Ops", ops)), placed
+    return found, placed
+
+
+def warm(network: "Network") -> None:
+    """Launch everything once, so that kernels are compiled before the first request would wait for them.
+
+    They are kept on disk; the first start with a new card or a new version takes about a minute longer.
+    """
+    from strata.model.decision import Greedy
+
+    ids = [1] * min(1024, network.config.context // 2)
+    network.read(network.new_state(), ids)
+    state = network.new_state()
+    network.logits(network.read(state, ids[:17])[-1:])
+    for rows in (1, *range(1, WINDOW_ROWS + 1)):
+        done = network.window([(state, ids[:rows])])[0]
+        if network.decide([(state, done)], [Greedy(np.empty(0, np.int64), (0,), 1)]) is None:
+            network.commit(state, done, 1)
+    if network.drafts:
+        network.settle(state)
+        network.draft(state, 1, 2)

@@ -14,7 +14,7 @@ from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.mtp import MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
-from strata.model.state import State
+from strata.model.state import MtpState, State
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
@@ -119,8 +119,8 @@ class Network:
         """Predictions float32 [T, V] of all rows of a window."""
         ready = [done.logits for done in passes if done.logits is not None]
         if len(ready) == len(passes):
-            return torch.cat(ready).cpu().numpy()
-        return self.logits(torch.cat([done.residual for done in passes])).cpu().numpy()
+            return _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
+        return _on_host(self.logits(torch.cat([done.residual for done in passes])))
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.
@@ -133,9 +133,12 @@ class Network:
             What `commit` and a choice from `predictions` would have come to, already committed; None where the device
             leaves both to the host.
         """
-        if any(state.mtp is not None for state, _ in done):  # the draft head follows commits of the host
+        if any(isinstance(state.mtp, MtpState) for state, _ in done):  # that head follows commits of the host
             return None
-        return self.ops.decide(done, rules)
+        decisions = self.ops.decide(done, rules)
+        for (state, one), decision in zip(done, decisions or (), strict=False):
+            self._follow(state, one, len(decision.ids))
+        return decisions
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""
@@ -156,6 +159,10 @@ class Network:
 
     def _commit(self, state: State, done: Pass, n: int) -> None:
         self.ops.commit(state, done, n)
+        self._follow(state, done, n)
+
+    def _follow(self, state: State, done: Pass, n: int) -> None:
+        """Leave accepted rows to the draft head."""
         if state.mtp is not None:
             mtp.follow(state, done, n)
             if len(state.mtp.pending_ids) > mtp.PENDING:
@@ -172,3 +179,13 @@ class Network:
         if positions.shape != (len(ids), 3):
             raise RequestError(f"positions must be [{len(ids)}, 3], not {list(positions.shape)}")
         return positions
+
+
+def _on_host(x: Tensor) -> NDArray[np.float32]:
+    """A copy in memory of its own where `x` is on a GPU: pinned, because a row of logits is a megabyte."""
+    if x.device.type == "cuda":
+        staged = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        staged.copy_(x, non_blocking=True)
+        torch.cuda.current_stream(x.device).synchronize()
+        x = staged
+    return x.numpy()

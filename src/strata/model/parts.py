@@ -37,8 +37,8 @@ class Parts(Protocol):
         """Copies of some rows of every table, as they are stored."""
         ...
 
-    def numbers(self, name: str, rows: Tensor) -> Tensor:
-        """Stored rows of a table as numbers."""
+    def broken(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """Names of those tensors, rows or singles just copied, in which a number is not finite."""
         ...
 
     def singles(self) -> dict[str, Tensor]:
@@ -77,9 +77,14 @@ class StateParts:
         """Copies of some rows of every table."""
         return {name: rows.upto(rows.length)[slice(*ranges[name])].clone() for name, rows in self._tables()}
 
-    def numbers(self, name: str, rows: Tensor) -> Tensor:
-        """Stored rows as numbers."""
-        return dict(self._tables())[name].decode(rows)
+    def broken(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """See `Parts.broken`."""
+        tables = dict(self._tables())
+        return [
+            name
+            for name, value in tensors.items()
+            if not bool(torch.isfinite(tables[name].decode(value) if name in tables else value).all())
+        ]
 
     def singles(self) -> dict[str, Tensor]:
         """See `Parts.singles`.

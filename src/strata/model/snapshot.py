@@ -108,7 +108,7 @@ def cut(state: Any, start: int, end: int, ratio: int) -> Span:
             )
         ranges[name] = count(start), count(end)
     tables = parts.rows(ranges)
-    _check_finite({name: parts.numbers(name, rows) for name, rows in tables.items()}, parts.length)
+    _check_finite(parts, tables)
     return Span(start, end, ratio, tables)
 
 
@@ -126,7 +126,7 @@ def checkpoint(state: Any) -> Checkpoint:
         raise SnapshotError(
             f"{', '.join(waiting)} of a state of {parts.length} tokens waits; only settled states are kept"
         )
-    _check_finite(tensors, parts.length)
+    _check_finite(parts, tensors)
     return Checkpoint(parts.length, tensors)
 
 
@@ -189,10 +189,10 @@ def parts_of(state: Any) -> Parts:
     return parts
 
 
-def _check_finite(tensors: Mapping[str, Tensor], length: int) -> None:
-    bad = sorted(name for name, value in tensors.items() if not bool(torch.isfinite(value).all()))
+def _check_finite(parts: Parts, tensors: Mapping[str, Tensor]) -> None:
+    bad = sorted(parts.broken(tensors))
     if bad:
-        raise SnapshotError(f"{', '.join(bad)} of a state of {length} tokens is not finite; it is not kept")
+        raise SnapshotError(f"{', '.join(bad)} of a state of {parts.length} tokens is not finite; it is not kept")
 
 
 def _check_boundaries(spans: Sequence[Span], length: int) -> None:

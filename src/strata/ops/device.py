@@ -88,32 +88,3 @@ def store_quantised(q, s, z, row, x, first, last, B, BLOCKS: tl.constexpr, SINGL
     else:
         tl.store(s + row * B + block, scale, mask=block < last)
         tl.store(z + row * B + block, total, mask=block < last)
-
-
-@triton.jit
-def store_chunks(q, s, z, row, chunks, first, last, B, BLOCKS: tl.constexpr, COUNT: tl.constexpr):
-    """`store_quantised` of several tensors that follow one another, by a program with a thread for each number of one.
-
-    A warp has COUNT blocks; its threads share their divisions, a block to a thread, instead of repeating each 32 times.
-
-    Args:
-        chunks: COUNT tensors, at most 32, float32 [32 BLOCKS].
-        first: block of the row with which the first begins.
-    """
-    lane = tl.arange(0, 32)[None, :]
-    peaks = tl.zeros([BLOCKS, 32], tl.int32)
-    for i in tl.static_range(COUNT):
-        peaks = tl.where(lane == i, _peaks(tl.reshape(chunks[i], (BLOCKS, 32)))[:, None], peaks)
-    scale, inverse = _scales(peaks)
-    bits = inverse.to(tl.int32, bitcast=True)
-    totals = tl.zeros([BLOCKS, 32], tl.int32)
-    for i in tl.static_range(COUNT):
-        own = tl.sum(tl.where(lane == i, bits, 0), 1).to(tl.float32, bitcast=True)
-        codes = _codes(tl.reshape(chunks[i], (BLOCKS, 32)), own)
-        _store_codes(q, codes, row, first + i * BLOCKS + tl.arange(0, BLOCKS), last, B)
-        totals = tl.where(lane == i, tl.sum(codes, 1)[:, None], totals)
-    i = tl.arange(0, 32 * BLOCKS)
-    block = first + i % 32 * BLOCKS + i // 32
-    mine = (i % 32 < COUNT) & (block < last)
-    tl.store(s + row * B + block, tl.reshape(scale, (32 * BLOCKS,)), mask=mine)
-    tl.store(z + row * B + block, tl.reshape(scale * totals.to(tl.float32), (32 * BLOCKS,)), mask=mine)

@@ -21,6 +21,8 @@ class Tile:
         warps: of a program.
         step: blocks of a row at a time, 16, or 4 or 8 for rows of few blocks, or 32 for matrices of few rows.
         ahead: steps whose weights are loaded before the first of them is decoded.
+        pairs: of an expert, most at once; more go through again.
+        registers: most that a thread may have, or 0 for what the compiler likes.
     """
 
     rows: int = 2
@@ -28,10 +30,16 @@ class Tile:
     warps: int = 1
     step: int = 16
     ahead: int = 5
+    pairs: int = 2
+    registers: int = 0
 
     def constants(self, blocks: int) -> dict[str, int]:
         """The constants of a kernel for rows of so many blocks."""
         return {"RR": self.tiles, "H": self.rows, "L": self.step, "B": blocks, "D": self.ahead}
+
+    def options(self) -> dict[str, int]:
+        """Options of a launch."""
+        return {"num_warps": self.warps} | ({"maxnreg": self.registers} if self.registers else {})
 
 
 @dataclass(frozen=True, slots=True)

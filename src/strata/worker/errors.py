@@ -41,8 +41,15 @@ class ProtocolError(StrataError):
 
 def is_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, or was caused by one that does; torch says so in words only."""
-    scarce = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    words = ("allocate memory", "out of memory")  # of the CPU, of a GPU
+    scarce = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
     return scarce or (error.__cause__ is not None and is_memory(error.__cause__))
+
+
+def is_device(error: BaseException) -> bool:
+    """Whether a GPU failed, or an error was caused by that: nothing of this process can be computed there any more."""
+    broken = isinstance(error, RuntimeError) and "CUDA error" in str(error)
+    return broken or (error.__cause__ is not None and is_device(error.__cause__))
 
 
 def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int] | None = None) -> StrataError:

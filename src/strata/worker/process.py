@@ -96,11 +96,15 @@ class Process:
                     return
                 self._obey(engine, order)
             if not engine.idle:
-                scarce = ""
+                scarce = broken = ""
                 for answer in engine.tick():
                     self._send(answer)
                     if isinstance(answer, m.Failed) and answer.kind is Kind.OUT_OF_MEMORY:
                         scarce = f"of the request {answer.id!r}"
+                    elif isinstance(answer, m.Failed) and answer.kind is Kind.ENGINE_DIED:
+                        broken = answer.message
+                if broken:  # nor can this one use its device again
+                    raise RuntimeError(broken)
                 if scarce:  # a new process begins with all that this one has taken
                     raise MemoryError(scarce)
             self._live(engine)

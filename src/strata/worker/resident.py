@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 from strata.engine import Finish, FinishReason, Request, Sampling, Token, Trace
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
+from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from strata.text import Tokenizer
 from strata.worker import messages as m
 from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
-from strata.worker.errors import Kind, is_memory
+from strata.worker.errors import Kind, is_device, is_memory
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
@@ -28,6 +29,16 @@ class _Times:
     submitted: float
     started: float | None = None
     first: float | None = None
+
+
+TOGETHER = 2048
+"""Most tokens of a prompt that a GPU reads at once: others wait for a tenth of a second."""
+
+
+def _suited(options: Options, network: "Network") -> Options:
+    """Options as the device wants them."""
+    rows = options.rows or min(network.ops.pass_rows, TOGETHER)
+    return replace(options, same_forms=network.same_forms, rows=rows)
 
 
 class Resident:
@@ -125,7 +136,7 @@ class Resident:
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
-        scheduler = Scheduler(network, replace(scheduling, same_forms=network.same_forms), trace=trace)
+        scheduler = Scheduler(network, _suited(scheduling, network), trace=trace)
         config = network.config
         ready = m.Ready(
             model=config.name,
@@ -232,6 +243,8 @@ class Resident:
             error = event.error
             if error is not None and is_memory(error):
                 return m.Failed(name, Kind.OUT_OF_MEMORY, f"memory ran out while this was answered: {error}")
+            if error is not None and is_device(error):
+                return m.Failed(name, Kind.ENGINE_DIED, f"the GPU failed while this was answered: {error}")
             return m.Failed(name, Kind.FAILED, str(error), type(error).__name__)
         started = now if times.started is None else times.started
         first = now if times.first is None else times.first

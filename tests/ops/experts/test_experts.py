@@ -1,5 +1,7 @@
 """Grouped experts in Triton's interpreter against the judge, byte for byte."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -56,13 +58,31 @@ def test_bytes_of_the_judge(kinds, rows):
 
 
 def test_other_tiles_and_no_shared_expert():
-    """Steps of four blocks for down, tails of rows, steps that are not full."""
+    """Steps of four blocks for down, tails of rows, steps that are not full, one pair at a time."""
     rng = np.random.default_rng(4)
     made = layer(("Q8_0", "Q8_0", "IQ4_NL"), 96, 640, 4, rng, shared=False)
     ids, x, weights = choices(3, 2, 4, rng), activations(96, rng)[2:5], rng.random((3, 2), np.float32)
     expected = judge.combine(made.rows(x, ids, shared=False), weights)
-    tiles = Tile(rows=256, tiles=3), Tile(rows=64, tiles=1, step=4)
+    tiles = Tile(rows=256, tiles=3, pairs=1), Tile(rows=64, tiles=1, step=4, pairs=1)
     np.testing.assert_array_equal(_run(made, x, ids, weights, None, tiles).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_shared_expert_of_other_types_beside_the_others(rows):
+    """In a slot of its own: its rows come last, with the judge's bytes, and nothing else changes."""
+    rng = np.random.default_rng([7, rows])
+    made = layer(KINDS[0], 256, 64, 5, rng, shared=False)
+    other = layer(("Q5_K", "Q8_0", "Q8_0"), 256, 64, 1, rng, shared=False)
+    assert experts.joinable(made.slots, other.slots)
+    shared = replace(other.slots, data=other.slots.data[int(other.slots.slot_of[0])][None])
+    ids, x = choices(rows, 3, 5, rng), activations(256, rng)[:rows]
+    weights, own = rng.random((rows, 3), np.float32), rng.random(rows, np.float32)
+    visited = np.zeros((rows, 1), dtype=np.int32)
+    both = np.concatenate([made.rows(x, ids, shared=False), other.rows(x, visited, shared=False)], axis=1)
+    expected = judge.combine(both, np.concatenate([weights, own[:, None]], axis=1))
+    given = (torch.from_numpy(a) for a in (ids, weights, own))
+    found = experts.experts(made.slots, quantise(torch.from_numpy(x)), *given, shared)
+    np.testing.assert_array_equal(found.numpy().view(np.uint32), expected.view(np.uint32))
 
 
 def test_missing_experts_are_left_to_others():

@@ -11,7 +11,7 @@ from strata.ops.gdn.recurrent import recurrent
 from strata.ops.norm.reference import rms
 from support.launch import Kernels, holds_quantised, poisoned
 
-NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, WARPS = 2, 4, 32, 4, 2, 3, 6, 4
+NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, VALUES = 2, 4, 32, 4, 2, 3, 6, 16
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
 HEADS = {"NK": NK, "NV": NV, "D": D}
@@ -54,15 +54,19 @@ class Case:
         self.q, self.s, self.sums = poisoned(count, NV * D)
         self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
         self.kept, self.mixed = torch.full((2, count, CHANNELS), torch.nan)
-        self.decay, self.strength = torch.full((count, NV), torch.nan), torch.full((count, NV), torch.nan)
+        self.steps = torch.full((count, NV * D), torch.nan)
+        self.decay = torch.full((count, NV), torch.nan)
 
     def run(self, kernels, layer: int) -> None:
-        kernels.window[(NV, len(self.rows))](
-            self.u, torch.cat((self.alpha, self.beta), 1), self.z, self.tails, self.slots, self.first, self.taps,
-            self.a, self.dt, self.states, self.places, self.spares, self.norm, EPS,
-            self.kept, self.mixed, self.decay, self.strength, self.gated, self.q, self.s, self.sums, layer,
-            LAYERS=LAYERS, TAPS=TAPS, PDL=False, num_warps=WARPS, **HEADS,
+        out = torch.full_like(self.z, torch.nan)
+        kernels.window[(NV, len(self.rows), D // VALUES)](
+            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.taps,
+            self.a, self.dt, self.states, self.places, self.spares,
+            self.kept, self.mixed, self.steps, self.decay, out, layer,
+            LAYERS=LAYERS, TAPS=TAPS, VALUES=VALUES, PDL=False, enable_fp_fusion=False, **HEADS,
         )  # fmt: skip
+        outputs = (self.gated, self.q, self.s, self.sums)
+        kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, *outputs, NV=NV, D=D, PDL=False)
 
     def expected(self, conversation: int, layer: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gated outputs [rows, NV*D] and the state after them."""
@@ -153,8 +157,8 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
     case.run(kernels, layer)
     short.run(kernels, layer)
     count = torch.tensor([accepted], dtype=torch.int32)
-    rows = [padded(x, layer) for x in (case.mixed, case.decay, case.strength)]
-    kernels.replay[(NV, 1, LAYERS)](
+    rows = [padded(x, layer) for x in (case.mixed, case.steps, case.decay)]
+    kernels.replay[(NV * D // VALUES, 1, LAYERS)](
         *rows,
         case.states,
         case.places,
@@ -163,9 +167,10 @@ def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accep
         count,
         3,
         LAYERS=LAYERS,
+        VALUES=VALUES,
         PDL=False,
-        num_warps=WARPS,
         **HEADS,
+        enable_fp_fusion=False,
     )
     tails = torch.cat((case.tails[slot, layer], case.u[:accepted]))[-(TAPS - 1) :].clone()
     kernels.shift[((CHANNELS + 127) // 128, 1, LAYERS)](

@@ -98,9 +98,9 @@ class Case:
         most = 64
         self.scores = torch.full((count, most), torch.nan)
         peaks = torch.full((count, most // TILE), torch.nan)
-        kernels.score[(count, 2)](
-            self.iq_out, self.blocks, *where, *paged, self.scores, peaks, most,
-            IH=IH, ID=ID, BLOCK=16, **LAYOUT, **SELECT,
+        kernels.score[(len(self.rows), 2, -(-max(self.rows) // 2))](
+            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most,
+            IH=IH, ID=ID, BLOCK=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
         kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
@@ -111,9 +111,9 @@ class Case:
             NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, SPLIT=False, PDL=False, **LAYOUT,
         )  # fmt: skip
         gated, (q, s, sums) = torch.full((count, NH * HD), torch.nan), poisoned(count, NH * HD)
-        kernels.merge[(count, NH)](
+        kernels.merge[(count, NH, 2)](
             part, peak, weight, self.qg, where[1], gated, q, s, sums,
-            NH=NH, HD=HD, CELLS=CELLS, PARTS=PARTS, ROOM=4, LOT=2, PDL=False, **LAYOUT,
+            NH=NH, HD=HD, CELLS=CELLS, PARTS=PARTS, FEW=1, ROOM=4, LANES=32, PDL=False, **LAYOUT,
         )  # fmt: skip
         holds_quantised(gated, q, s, sums)
         return gated

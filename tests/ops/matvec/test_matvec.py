@@ -68,6 +68,17 @@ def test_tiles_do_not_show():
         _check("Q5_1", raw, x, tile)
 
 
+@pytest.mark.parametrize("step", [4, 8, 16, 32])
+def test_the_last_step_need_not_be_full(step):
+    """21 blocks, with accumulators that take turns and without; and rows that are taken in pieces."""
+    rng = np.random.default_rng(step)
+    raw, x = matrix("Q5_1", (19, 672), rng), activations(672, rng)[2:4]
+    _check("Q5_1", raw, x, Tile(rows=16, tiles=2, step=step, ahead=2))
+    width = 32 * (26 * step + 1)
+    raw, x = matrix("Q8_0", (3, width), rng), activations(width, rng)[3:4]
+    _check("Q8_0", raw, x, Tile(rows=4, step=step, ahead=3))
+
+
 def test_a_scale_of_the_whole_matrix():
     rng = np.random.default_rng(6)
     _check("NVFP4", matrix("NVFP4", (8, 256), rng), activations(256, rng)[:2], WHOLE, np.float32(0.37))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bench(  # noqa: D417  # the context is no argument of a command line
-    workload: Literal["all", "decode", "prompt", "mixed"] = "all",
+    workload: Literal["all", "decode", "prompt", "mixed", "roofline"] = "all",
     /,
     *,
     rounds: int = 5,
@@ -35,7 +35,8 @@ def bench(  # noqa: D417  # the context is no argument of a command line
     decode: one answer, without and with drafts. prompt: reading a long prompt, new and kept. mixed: several
     conversations at once, alone and while a long prompt is read. The arms of a workload take turns, forwards and
     backwards, after one round that does not count. Shown are medians with their 95% intervals, and ratios of values of
-    the same round.
+    the same round. roofline, which "all" leaves out: where the time of a window goes on a GPU, kernel by kernel, and
+    how far each is from the memory's bandwidth, for 1, 4 and 8 rows behind a long prompt.
 
     Args:
         workload: What to measure.
@@ -55,6 +56,10 @@ def bench(  # noqa: D417  # the context is no argument of a command line
     if drafts > DEEPEST:
         raise UsageError(f"--drafts must be at most {DEEPEST}, not {drafts}")
     settings = context.resolve().settings
+    if workload == "roofline":
+        from strata.cli.bench.roofline import measured_roofline
+
+        return measured_roofline(settings, prompt_tokens, save, context)
     from strata.cli.bench.workloads import Bench
     from strata.cli.session import load_model
     from strata.cli.trace import Traced
@@ -69,21 +74,31 @@ def bench(  # noqa: D417  # the context is no argument of a command line
         before = _load()
         rows = _measure(measured, workload, rounds, context)
         result: dict[str, Any] = {
-            "conditions": _conditions(model.name, model.ready, settings.threads, rounds, before),
+            "conditions": conditions(model.name, model.ready, settings.threads, rounds, before),
             "sizes": {"tokens": tokens, "prompt_tokens": prompt_tokens},
             "rows": [asdict(row) for row in rows],
         }
         traced.write(model.trace)
-    if save is not None:
-        try:
-            save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StrataError(f"the result cannot be written to {save}: {error.strerror or error}") from error
+    write(save, result)
     if context.output.json:
         context.output.record(result)
     else:
         context.output.text(as_text(rows, result["conditions"]))
     return 0
+
+
+def write(path: Path | None, result: dict[str, Any]) -> None:
+    """Keep a result, if it is to be kept.
+
+    Raises:
+        StrataError: the file cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StrataError(f"the result cannot be written to {path}: {error.strerror or error}") from error
 
 
 def _measure(bench: "Bench", wanted: str, rounds: int, context: Context) -> "list[Row]":
@@ -111,7 +126,7 @@ def _measure(bench: "Bench", wanted: str, rounds: int, context: Context) -> "lis
     return rows
 
 
-def _conditions(model: str, ready: "Ready", threads: int | None, rounds: int, before: float | None) -> dict[str, Any]:
+def conditions(model: str, ready: "Ready", threads: int | None, rounds: int, before: float | None) -> dict[str, Any]:
     """What the numbers depend on besides the code."""
     from importlib.metadata import version
 

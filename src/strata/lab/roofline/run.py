@@ -15,6 +15,7 @@ from strata.lab.roofline.spans import Span, own_time
 from strata.lab.roofline.table import Row, rows
 from strata.model import Network, State
 from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.record import Recording
 
 REPLAYS = 5
 
@@ -25,7 +26,7 @@ def roofline(network: Network, state: State, count: int) -> list[Row]:
     Raises:
         StrataError: the network is not on a GPU that captures windows.
     """
-    ops = network.ops
+    ops: Any = network.ops
     if not isinstance(ops, GpuOps) or not torch.cuda.is_available():
         raise StrataError("a roofline is drawn of a model on a GPU; this one is computed on the CPU")
     ids = [7 * i + 5 for i in range(count)]
@@ -50,20 +51,18 @@ def _window(network: Network, state: State, ids: list[int]) -> None:
     torch.cuda.synchronize()
 
 
-def replayed(graph: torch.cuda.CUDAGraph) -> list[list[Span]]:
+def replayed(graph: Recording) -> list[list[Span]]:
     """What ran in each of `REPLAYS` replays, one after another."""
     from torch.profiler import ProfilerActivity, profile
 
     graph.replay()
     torch.cuda.synchronize()
-    spans = []
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(REPLAYS):
             graph.replay()
             torch.cuda.synchronize()
-    for event in seen.events():
-        if str(event.device_type).endswith("CUDA"):
-            spans.append(Span(short(event.name), event.time_range.start, event.time_range.end))
+    ran = [event for event in seen.events() if str(event.device_type).endswith("CUDA")]
+    spans = [Span(short(event.name), event.time_range.start, event.time_range.end) for event in ran]
     spans.sort(key=lambda span: span.start)
     nodes = len(spans) // REPLAYS
     return [spans[i * nodes : (i + 1) * nodes] for i in range(REPLAYS)]
@@ -78,14 +77,14 @@ def bandwidth() -> float:
     """GB/s of a copy much larger than the cache, bytes read and written."""
     source = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     target.copy_(source)
     start.record()
     for _ in range(10):
         target.copy_(source)
     end.record()
     torch.cuda.synchronize()
-    return 10 * 2 * source.nbytes / (start.elapsed_time(end) * 1e-3) / 1e9
+    return float(10 * 2 * source.nbytes / (start.elapsed_time(end) * 1e-3) / 1e9)
 
 
 def instructions(seen: list[Launch], arch: int) -> dict[str, float]:

@@ -89,51 +89,85 @@ def plan(ids: Tensor, slots: Slots, out: Plan | None = None) -> Plan:
     return out
 
 
-def _bodies(grouped: Plan, slots: Slots) -> dict[str, int]:
+def _bodies(grouped: Plan, slots: Slots, beside: Slots | None, pairs: int) -> dict[str, int]:
     """The bodies a window of so many rows needs; one if all rows visit the one expert there is."""
     together = slots.experts == 1 and grouped.topk == 1
     most = 1 << (grouped.rows - 1).bit_length()
-    return {"LEAST": min(4, most) if together else 1, "MOST": min(4 if together else 2, most)}
+    rows = (
+        grouped.rows if beside is not None else min(2, grouped.rows)
+    )  # else it only matters whether there are several
+    return {"LEAST": min(4, most) if together else 1, "MOST": min(4 if together else pairs, most), "ROWS": rows}
 
 
 def _scale(slots: Slots, which: int) -> Tensor:
     return slots.slot_of if slots.scales is None else slots.scales[which]
 
 
-def gate_up(slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = None, tile: Tile | None = None) -> Tensor:
-    """``silu(gate x) * (up x)`` of every pair: ``float32 [pairs, I]``; rows of missing experts are not written."""
+def joinable(slots: Slots, shared: Slots) -> bool:
+    """Whether a shared expert can be computed beside the others: of the same size, and without scales of its own."""
+    one, other = slots.layout, shared.layout
+    return (one.hidden, one.inner) == (other.hidden, other.inner) and shared.scales is None and slots.shared < 0
+
+
+def gate_up(
+    slots: Slots, x: Activations, grouped: Plan, out: Tensor | None = None, tile: Tile | None = None,
+    beside: Slots | None = None,
+) -> Tensor:  # fmt: skip
+    """``silu(gate x) * (up x)`` of every pair: ``float32 [pairs, I]``; rows of missing experts are not written.
+
+    Args:
+        slots: the experts.
+        x: the window's rows.
+        grouped: their choices.
+        out: to write to, or None for a new tensor.
+        tile: or None for the variant of the table.
+        beside: a shared expert in a slot of its own, `joinable`; all rows visit it, and its T rows of the result come
+            last.
+    """
     kind, blocks = slots.layout, slots.layout.hidden // 32
     _check_width(x, kind.hidden)
-    device = slots.slot_of.device
-    out = torch.empty((grouped.pairs_in_all, kind.inner), dtype=torch.float32, device=device) if out is None else out
+    device, pairs = slots.slot_of.device, grouped.pairs_in_all
+    count = pairs + (0 if beside is None else grouped.rows)
+    out = torch.empty((count, kind.inner), dtype=torch.float32, device=device) if out is None else out
     if tile is None:
         tile = resolve(VARIANTS, "experts.gate_up", arch(device), kind.gate, grouped.rows, kind.hidden, kind.inner).tile
-    grid = (-(-kind.inner // (tile.rows * tile.tiles)), grouped.most)
+    grid = (-(-kind.inner // (tile.rows * tile.tiles)), grouped.most + (beside is not None))
+    other = (slots if beside is None else beside).layout
+    types = (None, None) if beside is None else (other.gate, other.up)
     gate_up_kernel[grid](
         slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device),
         x.q.view(torch.int32), x.s, x.z, _scale(slots, 0), _scale(slots, 1), out,
         grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.inner, grouped.rows * grouped.topk, **_bodies(grouped, slots), ROWS=min(2, grouped.rows),
-        TOPK=grouped.topk, GATE=kind.gate, UP=kind.up, **tile.constants(blocks), SCALED=slots.scales is not None,
-        num_warps=tile.warps, **OPTIONS, **launch(device),
+        kind.inner, grouped.rows * grouped.topk, slots.data if beside is None else beside.data, other.up_at,
+        codewords(other.gate, device), codewords(other.up, device),
+        **_bodies(grouped, slots, beside, tile.pairs), TOPK=grouped.topk, GATE=kind.gate, UP=kind.up,
+        BESIDE=types[0], BESIDE_UP=types[1], **tile.constants(blocks),
+        SCALED=slots.scales is not None, **tile.options(), **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 
 
-def down(slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None, tile: Tile | None = None) -> Tensor:
-    """``down h`` of every pair, without router weights: ``float32 [pairs, H]``."""
+def down(
+    slots: Slots, h: Activations, grouped: Plan, out: Tensor | None = None, tile: Tile | None = None,
+    beside: Slots | None = None,
+) -> Tensor:  # fmt: skip
+    """``down h`` of every pair, without router weights: ``float32 [pairs, H]``; arguments as of `gate_up`."""
     kind, blocks = slots.layout, slots.layout.inner // 32
     _check_width(h, kind.inner)
-    device = slots.slot_of.device
-    out = torch.empty((grouped.pairs_in_all, kind.hidden), dtype=torch.float32, device=device) if out is None else out
+    device, pairs = slots.slot_of.device, grouped.pairs_in_all
+    count = pairs + (0 if beside is None else grouped.rows)
+    out = torch.empty((count, kind.hidden), dtype=torch.float32, device=device) if out is None else out
     if tile is None:
         tile = resolve(VARIANTS, "experts.down", arch(device), kind.down, grouped.rows, kind.inner, kind.hidden).tile
-    grid = (-(-kind.hidden // (tile.rows * tile.tiles)), grouped.most)
+    grid = (-(-kind.hidden // (tile.rows * tile.tiles)), grouped.most + (beside is not None))
+    other = (slots if beside is None else beside).layout
     down_kernel[grid](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), h.q.view(torch.int32), h.s, h.z,
         _scale(slots, 2), out, grouped.slots, grouped.counts, grouped.pairs, grouped.totals, grouped.experts,
-        kind.hidden, **_bodies(grouped, slots), KIND=kind.down, **tile.constants(blocks),
-        SCALED=slots.scales is not None, num_warps=tile.warps, **OPTIONS, **launch(device),
+        kind.hidden, grouped.rows * grouped.topk,
+        slots.data if beside is None else beside.data.view(-1)[other.down_at :], codewords(other.down, device),
+        **_bodies(grouped, slots, beside, tile.pairs), KIND=kind.down, BESIDE=None if beside is None else other.down,
+        **tile.constants(blocks), SCALED=slots.scales is not None, **tile.options(), **OPTIONS, **launch(device),
     )  # fmt: skip
     return out
 
@@ -165,20 +199,25 @@ def combine(
     return out
 
 
-def experts(slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None) -> Tensor:
+def experts(
+    slots: Slots, x: Activations, ids: Tensor, weights: Tensor, shared_weights: Tensor | None = None,
+    beside: Slots | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """All of it: ``float32 [T, H]``. Every chosen expert has to be resident.
 
     Args:
-        slots: the experts, with the shared one if ``shared_weights`` is given.
+        slots: the experts, with the shared one if ``shared_weights`` is given and ``beside`` is not.
         x: the window's rows.
         ids: chosen experts, ``int32 [T, topk]``.
         weights: ``float32 [T, topk]``.
         shared_weights: ``float32 [T]``, or None.
+        beside: the shared expert in a slot of its own, `joinable`.
+        out: to write to, or None for a new tensor.
     """
     grouped = plan(ids, slots)
-    y = down(slots, quantise(gate_up(slots, x, grouped)), grouped)
+    y = down(slots, quantise(gate_up(slots, x, grouped, beside=beside)), grouped, beside=beside)
     shared = None if shared_weights is None else y[grouped.rows * grouped.topk :]
-    return combine(y, weights, shared, shared_weights)
+    return combine(y, weights, shared, shared_weights, out)
 
 
 def _check_width(x: Activations, width: int) -> None:

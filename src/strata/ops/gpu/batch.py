@@ -33,14 +33,13 @@ class GpuBatch:
         numbers: everything below that changes from pass to pass, in one piece.
         staged: the same on the host, pinned, for one copy that nobody waits for.
         copied: when that copy was made; None where it is made at once.
-        wide: int64 [T], ids.
         ids, owner, positions, starts: [T]; `starts` is the first token of each row's block.
         homes, begins, seen: [T], by row: the slot of its conversation, that one's first row, and its cells with the
             row's own.
         slots, lengths, places, spares: [C].
         first: [C + 1].
         u, mixed: float32 [recurrent layers, T, channels]; for the commit, as `gdn.gpu.window` leaves them.
-        decay, strength: float32 [recurrent layers, T, nv], likewise.
+        steps: float32 [recurrent layers, T, nv * d], likewise; decay: [recurrent layers, T, nv].
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
@@ -52,7 +51,6 @@ class GpuBatch:
     numbers: Tensor
     staged: Tensor
     copied: torch.cuda.Event | None
-    wide: Tensor
     ids: Tensor
     owner: Tensor
     positions: Tensor
@@ -67,8 +65,8 @@ class GpuBatch:
     first: Tensor
     u: Tensor
     mixed: Tensor
+    steps: Tensor
     decay: Tensor
-    strength: Tensor
     normed: Tensor | None = None
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
@@ -80,22 +78,19 @@ class GpuBatch:
         """Room for passes of one shape."""
         rows, conversations, g = sum(counts), len(counts), c.gdn
         layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
-        sizes = [2 * rows] + [rows] * 7 + [conversations] * 4 + [conversations + 1]
+        sizes = [rows] * 7 + [conversations] * 4 + [conversations + 1]
         numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
-        wide, ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(
-            sizes
-        )
+        ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(sizes)
         on_gpu = device.type == "cuda"
         return cls(
             counts=counts,
             numbers=numbers,
             staged=torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu),
             copied=torch.cuda.Event() if on_gpu else None,
-            wide=wide.view(torch.int64),
             ids=ids,
             owner=owner,
             positions=positions,
@@ -110,8 +105,8 @@ class GpuBatch:
             first=first,
             u=room(g.channels),
             mixed=room(g.channels),
+            steps=room(g.nv * g.d),
             decay=room(g.nv),
-            strength=room(g.nv),
         )
 
     @property
@@ -136,8 +131,7 @@ class GpuBatch:
             pool.reserve(state, state.length + count)
         self.segments = tuple(segments)
         self.spare_places = [pool.spare() for _ in states]
-        numbers = [i for segment in segments for token in segment.ids for i in (token, 0)]  # 64 bits, low half first
-        numbers += [i for segment in segments for i in segment.ids]
+        numbers = [i for segment in segments for i in segment.ids]
         numbers += [i for i, count in enumerate(self.counts) for _ in range(count)]
         numbers += [p for segment in segments for p in segment.positions[:, 0].tolist()]
         for state, count in zip(states, self.counts, strict=True):

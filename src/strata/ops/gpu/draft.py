@@ -6,33 +6,30 @@ the CPU's head attends to every cell. That changes how often drafts are taken, n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from strata.model import weights
-from strata.model.config import Mixer, ModelConfig
+from strata.model.config import ModelConfig
 from strata.model.forward import block, head
 from strata.model.ops import WINDOW_ROWS, Pass, Segment
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.matvec.triton import quantise
 from strata.ops.norm.reference import rms_grouped
+from strata.ops.prompt.batch import PromptBatch, PromptRows, PromptStreams
+from strata.ops.prompt.ops import PASS_MOST
 
 if TYPE_CHECKING:
     from strata.model.mtp import MtpOptions
     from strata.ops.gpu.batch import GpuBatch
     from strata.ops.gpu.ops import GpuOps
 
-MOST_FED = 512
-"""Most cells of a pass."""
-
-
-def head_config(c: ModelConfig) -> ModelConfig:
-    """The dimensions of the head's one layer as a model of its own."""
-    return replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False)
+MOST_RECORDED = 1024
+"""Rows of passes that may be recorded."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +69,7 @@ class GpuMtp:
         at = 0
         while at < len(ids):
             # A few cells go as windows, which are recorded; a prompt's in one pass.
-            count = min(len(ids) - at, WINDOW_ROWS if len(ids) <= 8 * WINDOW_ROWS else MOST_FED)
+            count = min(len(ids) - at, WINDOW_ROWS if len(ids) <= 8 * WINDOW_ROWS else PASS_MOST)
             self.head.run(w, self.cells, ids[at : at + count], waiting[at : at + count], options)
             self.cells.length += count
             at += count
@@ -105,7 +102,7 @@ class DraftHead:
     """Runs the head's layer, and has the memory of its cells.
 
     Args:
-        ops: operations with the dimensions of `head_config`.
+        ops: operations with the dimensions of `strata.ops.gpu.pool.head_config`.
         pool: memory, with as many cells as the trunk's.
         config: dimensions of the whole model.
         device: where.
@@ -137,25 +134,59 @@ class DraftHead:
         window = count <= WINDOW_ROWS
         # The cell of a token sits at the token's position, and text is all there is.
         positions = torch.arange(cells.length, cells.length + count)[:, None].expand(-1, 3)
-        batch = ops.begin([Segment(cells, tuple(ids), positions, slice(0, count))], window=window)  # type: ignore[arg-type]
-        given = residual
-        if window:  # a recorded pass reads where the first one read
-            given = self._inputs.setdefault(count, torch.empty_like(residual))
-            given.copy_(residual)
+        rows = Segment(cast("Any", cells), tuple(ids), positions, slice(0, count))
+        batch: GpuBatch | PromptBatch = ops.begin([rows], window=window)
+        if isinstance(batch, PromptBatch):
+            given = self._given(batch.room, residual)
+            x = ops.replay(batch, lambda: self._prompt_body(w, given, batch, options), None)
+            self.pool.give_back(batch.spare_place)
+            passed: Pass = ops.passes(batch, x)[0]
+            return passed
+        given = self._given(count, residual)
         x = ops.replay(batch, lambda: self._body(w, given, batch, options), lambda x: head(ops, w.mixer, w.head, x))
         done: Pass = ops.passes(batch, x)[0]
         for place in batch.spare_places:
             self.pool.give_back(place)
         return done
 
+    def _given(self, room: int, residual: Tensor) -> Tensor:
+        """Residuals where a recorded pass of so many rows reads them, which is where the first one read."""
+        if room > MOST_RECORDED:
+            return residual
+        given = self._inputs.get(room)
+        if given is None:
+            given = self._inputs[room] = residual.new_zeros((room, residual.shape[1]))
+        given[: len(residual)] = residual
+        return given
+
+    def _prompt_body(
+        self, w: weights.Mtp, residual: Tensor, batch: PromptBatch, options: "MtpOptions"
+    ) -> PromptStreams:
+        """As `_body`, by the kernels of prompts."""
+        c, room, ops = self._c, len(residual), self._ops
+        e = ops.linear(_half(self._normed(ops.embed(batch, w.embed).x, w.enorm), batch.counts), w.fc_embedding)
+        normed = self._normed(residual, w.hnorm, c.S if options.norm_per_stream else 1)
+        hidden = ops.linear(_half(normed.reshape(room * c.S, c.H), batch.counts * c.S), w.fc_hidden)
+        streams = (hidden.view(room, c.S, c.H) + e[:, None]).reshape(room, c.S * c.H)
+        found: PromptStreams = block(ops, w.layer, PromptStreams(streams, batch.counts), batch, 0, sparse=True)
+        return found
+
+    def _normed(self, x: Tensor, w: Tensor, groups: int = 1) -> Tensor:
+        return rms_grouped(x, w, groups, self._c.eps)
+
     def _body(self, w: weights.Mtp, residual: Tensor, batch: "GpuBatch", options: "MtpOptions") -> Streams:
         c, count = self._c, len(residual)
-        e = linear(_rows(rms_grouped(self._ops.embed(batch, w.embed), w.enorm, 1, c.eps)), w.fc_embedding)
-        normed = rms_grouped(residual, w.hnorm, c.S if options.norm_per_stream else 1, c.eps)
+        e = linear(_rows(self._normed(self._ops.embed(batch, w.embed), w.enorm)), w.fc_embedding)
+        normed = self._normed(residual, w.hnorm, c.S if options.norm_per_stream else 1)
         hidden = linear(_rows(normed.reshape(count * c.S, c.H)), w.fc_hidden)
         streams = (hidden.view(count, c.S, c.H) + e[:, None]).reshape(count, c.S * c.H)
         found: Streams = block(self._ops, w.layer, Streams(streams), batch, 0, sparse=True)
         return found
+
+
+def _half(x: Tensor, counts: Tensor) -> PromptRows:
+    """Rows for the products of prompts."""
+    return PromptRows(x.clamp(-65504.0, 65504.0).half(), counts)
 
 
 def _rows(x: Tensor) -> Rows:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,18 +13,18 @@ from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
-from strata.ops.experts import triton as experts
-from strata.ops.experts.slots import Slots
-from strata.ops.experts.triton import Plan
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
+from strata.ops.gpu.visits import GpuRoute, Visits
 from strata.ops.hyper_connection import gpu as hc
-from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
-from strata.ops.moe import gpu as moe
+from strata.ops.hyper_connection.gates import gated_mean
+from strata.ops.matvec.triton import MAX_ROWS, PlaneMatrix, quantise
 from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.ops import PASS_MOST, Prompt
@@ -37,11 +37,14 @@ if TYPE_CHECKING:
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 32
+SCORED = 64
 """Blocks a program of the indexer scores at a time."""
 
-SCORERS = 256
-"""Most programs that score one row."""
+SCORED_ROWS = 8
+"""Rows for which it does so together."""
+
+SCORERS = 512
+"""Most programs that score one conversation's rows."""
 
 CHOOSERS = 8
 """Warps that choose."""
@@ -49,16 +52,11 @@ CHOOSERS = 8
 FEW = 8192
 """Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
 
+FIRST_LAYERS = 4
+"""The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
+takes to hand over the rest."""
+
 FLAT = {"num_warps": 4, "enable_fp_fusion": False}
-
-
-class GpuRoute(NamedTuple):
-    """`strata.model.ops.Route`, the weight of the shared expert, float32 [T], and the plan of at most eight rows."""
-
-    experts: Tensor
-    weights: Tensor
-    shared: Tensor
-    plan: Plan | None
 
 
 class GpuOps:
@@ -83,10 +81,12 @@ class GpuOps:
         self._graphs = graphs and device.type == "cuda"
         self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
-        self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
+        self._recording: Recording | None = None
+        self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
-        self._branches: list[torch.cuda.Stream] = []
-        self._plans: dict[int, Plan] = {}
+        self._branches = Branches(graphs=self._graphs)
+        self._visits = Visits(config, device, self._branches)
         self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
         positions = torch.arange(min(config.context, pool.cells))[:, None].expand(-1, 3)
         self._turns = torch.stack(cos_sin(positions, config.rope)).to(device)
@@ -98,10 +98,12 @@ class GpuOps:
         self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
         self._tile = max(8, _power(-(-self._most_blocks // FEW)))
         self._few = max(FEW, _power(config.qsa.budget // config.qsa.ratio) * self._tile)
-        self._dependent = dependent.launch(device)
+        self._precision = (
+            "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
+        )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
-        self._small: dict[tuple[tuple[int, ...], str, int, int], torch.cuda.CUDAGraph] = {}
+        self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
         self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
         if config.ple is not None:
@@ -160,10 +162,14 @@ class GpuOps:
             self._met.add(batch.counts)
             return Streams(self._whole(batch, body, head))
         if recorded is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                x = self._whole(batch, body, head)
-            recorded = self.recorded[batch.counts] = (graph, x)
+            recording = self._recording = Recording()
+            self._mixers_met = 0
+            try:
+                with recording.capture():
+                    x = self._whole(batch, body, head)
+            finally:
+                self._recording = None
+            recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
         return Streams(recorded[1])
 
@@ -225,7 +231,7 @@ class GpuOps:
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None
-        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._dependent)
+        choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._launch)
         self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
 
     def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
@@ -236,10 +242,9 @@ class GpuOps:
                 self._met_small.add(key)
                 body()
                 return
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            graph = self._small[key] = Recording()
+            with graph.capture():
                 body()
-            self._small[key] = graph
         graph.replay()
 
     def _move(self, batch: GpuBatch, part: slice, accepted: Tensor, *, partly: bool) -> None:
@@ -248,15 +253,16 @@ class GpuOps:
         count, layers = accepted.shape[0], batch.u.shape[0]
         first, slots = batch.first[part.start : part.stop + 1], batch.slots[part]
         if partly and layers:
-            gdn.replay[(g.nv, count, layers)](
-                batch.mixed, batch.decay, batch.strength, pool.states, batch.places[part], batch.spares[part],
-                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d,
-                **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            values = min(gdn.VALUES, g.d)
+            gdn.replay[(g.nv * g.d // values, count, layers)](
+                batch.mixed, batch.steps, batch.decay, pool.states, batch.places[part], batch.spares[part],
+                first, accepted, batch.rows, LAYERS=layers, NK=g.nk, NV=g.nv, D=g.d, VALUES=values,
+                **self._launch, num_warps=4, enable_fp_fusion=False,
             )  # fmt: skip
         if layers:
             gdn.shift[(-(-g.channels // 1024), count, layers)](
                 batch.u, pool.tails, slots, first, accepted, batch.rows,
-                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._dependent, num_warps=4,
+                LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, **self._launch, num_warps=4,
             )  # fmt: skip
         if c.ple is not None:
             width = c.S * c.H
@@ -299,7 +305,9 @@ class GpuOps:
         """See `Ops.embed`."""
         if isinstance(batch, PromptBatch):
             return self._reader.embed(batch, table)
-        return table.rows(batch.ids)
+        rows = table.rows(batch.ids)
+        self._branches.mark()
+        return rows
 
     def hc_read(
         self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection
@@ -309,15 +317,12 @@ class GpuOps:
             return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
-        count, width, chunk = len(streams.x), c.S * c.H, hc.chunk(c.H)
-        xn = Rows.empty(count, width, self._device)
-        due, topk = self._due(streams)
-        hc.write_norm[(c.S, count)](
-            streams.x, *due, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, CHUNK=chunk, COUNT=-(-c.H // chunk),
-            PARTS=self._parts, WRITE=streams.out is not None, TOPK=topk,
-            num_warps=chunk // 32, enable_fp_fusion=False, **self._launch,
+        count, width, pieces = len(streams.x), c.S * c.H, -(-c.H // hc.PIECE)
+        xn, squares = Rows.empty(count, width, self._device), self._write(streams)
+        hc.norm[(pieces, c.S, count)](
+            streams.x, squares, w.norm, c.eps, *xn.targets, H=c.H, S=c.S, BLOCK=hc.PIECE, COUNT=pieces,
+            ROOM=_power(pieces), num_warps=hc.PIECE // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        streams.out = streams.shares = None
         y, low = linear(xn, w.down), Rows.empty(count, c.r, self._device)
         shares, unused, block = None, y, _power(c.r)
         if w.inject is not None:
@@ -327,10 +332,14 @@ class GpuOps:
             R=c.r, S=c.S, BLOCK=block, WIDTH=width, PART=hc.PART, PARTS=self._parts,
             num_warps=block // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
-        m, part = Rows.empty(count, c.H, self._device), hc.chunk(c.H, 128)
-        hc.mix[(-(-c.H // part), count)](
-            linear(low, w.up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=part,
-            num_warps=part // 32, enable_fp_fusion=False, **self._launch,
+        m = Rows.empty(count, c.H, self._device)
+        up: Any = w.up
+        if isinstance(up, PlaneMatrix) and count <= MAX_ROWS and low.quantised and m.quantised:
+            gated_mean(up, low.quantised, xn.x, m.x, m.quantised)
+            return m, shares
+        hc.mix[(pieces, count)](
+            linear(low, up), xn.x, *m.targets, H=c.H, S=c.S, BLOCK=hc.PIECE,
+            num_warps=hc.PIECE // 32, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         return m, shares
 
@@ -339,14 +348,21 @@ class GpuOps:
         """Parts of a write-back strength."""
         return -(-self._c.S * self._c.H // hc.PART)
 
-    def _due(self, streams: Streams) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], int]:
-        """What the kernels that write take for what is due, and how many experts' rows it is made of, or none."""
-        x, out, shares = streams.x, streams.out, streams.shares
-        if out is None or shares is None:
-            return (x, x, x, x, x), 0
-        if isinstance(out, ExpertRows):
-            return (*out, shares), out.weights.shape[1]
-        return (out, x, x, x, shares), 0
+    def _write(self, streams: Streams) -> Tensor:
+        """Add what is due; sums of squares of the streams' pieces, float32 [T, S, pieces]."""
+        c, x, out, shares = self._c, streams.x, streams.out, streams.shares
+        due: tuple[Tensor, ...] = (x, x, x, x, x)
+        if shares is not None and out is not None:
+            due = (*out, shares) if isinstance(out, ExpertRows) else (out, x, x, x, shares)
+        pieces = -(-c.H // hc.PIECE)
+        squares = torch.empty((len(x), c.S, pieces), dtype=torch.float32, device=self._device)
+        hc.write[(pieces, c.S, len(x))](
+            x, *due, squares, H=c.H, S=c.S, BLOCK=hc.PIECE, PARTS=self._parts, WRITE=out is not None,
+            TOPK=out.weights.shape[1] if isinstance(out, ExpertRows) else 0,
+            num_warps=1, enable_fp_fusion=False, **self._launch,
+        )  # fmt: skip
+        streams.out = streams.shares = None
+        return squares
 
     def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
         """See `Ops.hc_write`; the next read does it."""
@@ -356,26 +372,38 @@ class GpuOps:
         residual.out, residual.shares = out, inject
         return residual
 
+    def _count_mixer(self) -> None:
+        """Cut a recording behind its first layers, if there are many."""
+        self._mixers_met += 1
+        if self._recording is not None and self._mixers_met == FIRST_LAYERS < len(self._number) // 2:
+            self._branches.forget()
+            self._recording.cut()
+
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """The projections, raw: u, gates, z."""
+        """The projections, raw: u, z, gates."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
-        u, z, gates = self._beside(lambda: linear(m, w.qkv), lambda: linear(m, w.z), lambda: linear(m, w.gates))
-        return u, gates, z
+        self._count_mixer()
+        return self._branches.beside(*(partial(linear, m, x) for x in (w.qkv, w.z, w.gates)))
 
     def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
         if isinstance(batch, PromptBatch):
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        u, gates, z = x
+        u, z, gates = x
+        raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
+        gdn.window[(g.nv, batch.conversations, g.d // values)](
+            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares,
+            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
+            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
-        gdn.window[(g.nv, batch.conversations)](
-            u, gates, z, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
-            pool.states, batch.places, batch.spares, w.norm, self._c.eps,
-            batch.u[layer], batch.mixed[layer], batch.decay[layer], batch.strength[layer], *out.targets, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv,
-            **self._dependent, num_warps=gdn.WARPS, enable_fp_fusion=False,
+        gdn.gate[(batch.rows, g.nv)](
+            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
+            **self._launch, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         return out
 
@@ -387,7 +415,8 @@ class GpuOps:
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
         if isinstance(m, PromptRows):
             return self._reader.qsa_project(m, w)
-        return self._beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
+        self._count_mixer()
+        return self._branches.beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
     def qsa_attend(
         self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
@@ -410,16 +439,18 @@ class GpuOps:
         qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
             qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
             self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._dependent, num_warps=1,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget, **self._dependent}
+        common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
-        qsa.score[(count, min(SCORERS, -(-self._most_blocks // SCORED)))](
-            index, blocks, *rows_, *paged, scores, peaks, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, **common, **select, num_warps=4,
+        groups = -(-max(batch.counts) // SCORED_ROWS)
+        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
+            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, ROWS=SCORED_ROWS, PRECISION=self._precision, **common, **select,
+            num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
             scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
@@ -432,9 +463,10 @@ class GpuOps:
             SPLIT=self._split, **common, num_warps=4,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
-        qsa.merge[(count, q.nh)](
+        lanes = min(64, q.hd)
+        qsa.merge[(count, q.nh, q.hd // lanes)](
             part, peak, weight, qg, batch.seen, *out.targets,
-            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, ROOM=_power(parts), LOT=8,
+            NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, FEW=min(8, _power(parts)), ROOM=_power(parts), LANES=lanes,
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
@@ -444,86 +476,26 @@ class GpuOps:
         return self.linear(o, w.o)
 
     def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
-        """See `Ops.route`; the shared expert's weight is one more column. A window's plan is made with it."""
-        if isinstance(m, PromptRows):
-            return GpuRoute(*self._reader.route(m, w), None)
-        logits = linear(m, w.choosing)
-        count, topk, e = len(m.x), self._c.moe.topk, self._c.moe.E
-        chosen = torch.empty((count, topk), dtype=torch.int32, device=self._device)
-        shares = torch.empty((count, topk), dtype=torch.float32, device=self._device)
-        shared = torch.empty((count,), dtype=torch.float32, device=self._device)
-        common: dict[str, Any] = {"E": e, "TOPK": topk, "COUNT": _power(-(-e // moe.LANES.value)), **self._launch}
-        if count > MAX_ROWS:
-            moe.route[(count,)](logits, chosen, shares, shared, **common, num_warps=1)
-            return GpuRoute(chosen, shares, shared, None)
-        plan, rows = experts.empty_plan(count, topk, w.slots), _power(count)
-        moe.route_and_plan[(1,)](
-            logits, chosen, shares, shared, w.slots.slot_of,
-            plan.experts, plan.slots, plan.counts, plan.pairs, plan.totals, w.slots.shared,
-            T=count, ROWS=rows, PLACES=max(16, _power(topk)), M=len(plan.experts), **common, num_warps=rows,
-        )  # fmt: skip
-        return GpuRoute(chosen, shares, shared, plan)
+        """See `Ops.route`."""
+        return GpuRoute(*self._reader.route(m, w)) if isinstance(m, PromptRows) else self._visits.route(m, w)
 
     def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
-        """See `Ops.experts`. A window's rows are weighed and added by the next read.
-
-        Of other passes eight rows at a time, for the plan holds no more.
-        """
+        """See `Ops.experts`. A window's rows are weighed and added by the next read."""
         if isinstance(m, PromptRows):
             return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
-        a = m.quantised
-        assert a is not None
-        if route.plan is not None:
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, a, route.plan),
-                partial(_rows_of, w.shared, a, self._only(w.shared, a.rows)),
-            )
-            return ExpertRows(y, route.weights, shared, route.shared)
-        out = torch.empty_like(m.x)
-        for first in range(0, len(m.x), MAX_ROWS):
-            part = slice(first, first + MAX_ROWS)
-            x = Activations(a.q[part], a.s[part], a.z[part])
-            y, shared = self._beside(
-                partial(_rows_of, w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots)),
-                partial(_rows_of, w.shared, x, self._only(w.shared, x.rows)),
-            )
-            experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
-        return out
+        return self._visits.rows(m, route, w)
 
-    def _only(self, shared: Slots, rows: int) -> Plan:
-        """The plan of so many rows that all visit the one expert there is; made once."""
-        plan = self._plans.get(rows)
-        if plan is None:
-            plan = self._plans[rows] = experts.plan(
-                torch.zeros((rows, 1), dtype=torch.int32, device=self._device), shared
-            )
-        return plan
+    def ngram_numbers(self, batch: Any) -> tuple[Any, Any]:
+        """See `Ops.ngram_numbers`; a window's are the batch alone, for `ngram_gate` to begin with."""
+        return batch, self._reader.ngram_numbers(batch) if isinstance(batch, PromptBatch) else None
 
-    def _beside(self, *bodies: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-        """Run bodies that do not depend on one another; inside a captured graph on branches of their own.
+    def ngram_rows(self, numbers: tuple[Any, Any], w: weights.Ple) -> tuple[Any, PromptRows | None]:
+        """See `Ops.ngram_rows`; a window's are read by `ngram_gate`."""
+        batch, wanted = numbers
+        return batch, self._reader.ngram_rows(batch, wanted, w) if isinstance(batch, PromptBatch) else None
 
-        What they read must outlive the call, which arguments of the caller do.
-        """
-        if not self._graphs or not torch.cuda.is_current_stream_capturing():
-            return tuple(body() for body in bodies)
-        main = torch.cuda.current_stream()
-        results: list[Tensor] = [torch.empty(0)] * len(bodies)
-        for i, body in enumerate(bodies[1:], 1):
-            while len(self._branches) < i:
-                self._branches.append(torch.cuda.Stream())
-            branch = self._branches[i - 1]
-            branch.wait_stream(main)
-            with torch.cuda.stream(branch):
-                results[i] = body()
-        results[0] = bodies[0]()
-        for branch in self._branches[: len(bodies) - 1]:
-            main.wait_stream(branch)
-        return tuple(results)
-
-    def ngram_numbers(self, batch: Any) -> tuple[Any, Tensor]:
-        """See `Ops.ngram_numbers`."""
-        if isinstance(batch, PromptBatch):
-            return batch, self._reader.ngram_numbers(batch)
+    def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
+        """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -531,27 +503,22 @@ class GpuOps:
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
             N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1, **self._launch,
         )  # fmt: skip
-        return batch, out
-
-    def ngram_rows(self, numbers: tuple[Any, Tensor], w: weights.Ple) -> tuple[Any, Rows | PromptRows]:
-        """See `Ops.ngram_rows`."""
-        batch, wanted = numbers
-        if isinstance(batch, PromptBatch):
-            return batch, self._reader.ngram_rows(batch, wanted, w)
         assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(wanted.reshape(-1)).reshape(len(wanted), -1)
-        return batch, Rows(x, quantise(x))
+        x = w.table.rows(out.reshape(-1)).reshape(batch.rows, -1)
+        rows = Rows(x, quantise(x))
+        return linear(rows, w.key), linear(rows, w.value)
 
     def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
-        """See `Ops.ngram_gate`."""
+        """See `Ops.ngram_gate`. The embeddings depend on ids alone: their branch runs beside the layers before."""
         c, (batch, rows) = self._c, e
         if isinstance(batch, PromptBatch):
             return self._reader.ngram_gate(residual, rows, w)
+        embedding = self._branches.begin("n-grams", partial(self._embedding, batch, w), early=True)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](
-            linear(rows, w.key), linear(rows, w.value), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
-            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), **FLAT, **self._launch,
+            *embedding(), residual.x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
+            gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), num_warps=16, enable_fp_fusion=False, **self._launch,
         )  # fmt: skip
         batch.normed = normed
         return NgramGated(gated, normed)
@@ -563,27 +530,17 @@ class GpuOps:
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H
-        ngram.smooth[(batch.rows, -(-width // 1024))](
+        ngram.smooth[(batch.rows, -(-width // 256))](
             residual.x, x.gated, x.normed, self._pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv,
-            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=1024, **FLAT, **self._launch,
+            WIDTH=width, TAPS=ple.conv, N=ple.n, BLOCK=256, **FLAT, **self._launch,
         )  # fmt: skip
         return residual
 
     def _settled(self, residual: Streams) -> Tensor:
         """The streams with nothing due."""
         if residual.out is not None:
-            c, chunk = self._c, hc.chunk(self._c.H)
-            due, topk = self._due(residual)
-            hc.write[(-(-c.H // chunk), c.S, len(residual.x))](
-                residual.x, *due, H=c.H, S=c.S, CHUNK=chunk, PARTS=self._parts, TOPK=topk, **FLAT, **self._launch
-            )
-            residual.out = residual.shares = None
+            self._write(residual)
         return residual.x
-
-
-def _rows_of(slots: Slots, x: Activations, plan: Plan) -> Tensor:
-    """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan)), plan)
 
 
 def _numbers(mixers: Sequence[Mixer]) -> list[int]:

@@ -22,6 +22,7 @@ class GpuParts:
     def __init__(self, state: GpuState) -> None:
         self._state = state
         self._pool = state.pool
+        self._broken: set[str] = set()
         numbers = list(enumerate(self._pool.config.mixers))
         self._recurrent = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.GDN]
         attention = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.QSA]
@@ -55,14 +56,15 @@ class GpuParts:
         for group in self._tables:
             for pages, row, out, count in _pieces(group, *ranges[group.names[0]]):
                 here = torch.stack([table[pages] for table in group.tables]).flatten(1, 2)[:, row : row + count]
+                self._look(group.names, here)
                 there = self._pool.staging(here)
                 for i, name in enumerate(group.names):
                     found[name][out : out + count] = there[i]
         return found
 
-    def numbers(self, name: str, rows: Tensor) -> Tensor:  # noqa: ARG002  # every type is one of numbers
-        """Rows as numbers."""
-        return rows
+    def broken(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """See `Parts.broken`; the device has looked while it copied."""
+        return [name for name in tensors if name in self._broken]
 
     def singles(self) -> dict[str, Tensor]:
         """Copies of what exists for its own boundary only, counters among it."""
@@ -70,11 +72,14 @@ class GpuParts:
         if not state.seat:
             pool.reserve(state, 0)
         found = {"counters": torch.tensor([state.length, state.next_position, *pool.history[state.slot].tolist()])}
+        self._look(["ngram_tail"], pool.ngram_tails[state.slot][None])
         found["ngram_tail"] = pool.ngram_tails[state.slot].to("cpu", copy=True)
         for part, kept in (("s", pool.states[state.place]), ("tail", pool.tails[state.slot])):
+            self._look([f"{name}.{part}" for name in self._recurrent], kept)
             there = pool.staging(kept)
             found |= {f"{name}.{part}": there[i].clone() for i, name in enumerate(self._recurrent)}
         if state.mtp is not None:
+            self._look(["mtp.residual"], state.mtp.residual[None])
             found["mtp.residual"] = state.mtp.residual.to("cpu", copy=True)
             found["mtp.pending_ids"] = torch.tensor(state.mtp.pending_ids, dtype=torch.int64)
         return found
@@ -114,6 +119,12 @@ class GpuParts:
         if state.mtp is not None:
             state.mtp.cells.length = state.mtp.cells.next_position = max(0, length - 1)
             state.mtp.residual = singles["mtp.residual"].to(device, copy=True)
+
+    def _look(self, names: Sequence[str], here: Tensor) -> None:
+        """Note which of some parts, one for each row of a tensor on the device, hold what is no number."""
+        if here.numel():
+            fine = torch.isfinite(here).flatten(1).all(1).tolist()
+            self._broken |= {name for name, good in zip(names, fine, strict=True) if not good}
 
     def _fill(self, group: "_Group", given: Sequence[Tensor]) -> None:
         """Write rows from the first on; what is behind them on the last page means nothing."""

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -234,6 +234,11 @@ class Pool:
         for place in home:
             self.give_back(place)
         self._pages += pages
+
+
+def head_config(c: ModelConfig) -> ModelConfig:
+    """The dimensions of the draft head's one layer as a model of its own."""
+    return replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False)
 
 
 def pool_bytes(c: ModelConfig, *, slots: int, cells: int, kv: torch.dtype = torch.bfloat16) -> int:

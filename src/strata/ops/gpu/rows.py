@@ -1,5 +1,6 @@
 """What passes from one GPU operation to the next: rows for a matrix, and residual streams with a write still to do."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from strata.errors import FormatError
 from strata.ops.matvec import floats
+from strata.ops.matvec.together import product_all
 from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, empty_activations, product
 
 
@@ -37,7 +39,7 @@ class Rows:
 
 
 class ExpertRows(NamedTuple):
-    """The rows of a window's experts, not yet weighed and added; see `hyper_connection.gpu.write_norm`."""
+    """The rows of a window's experts, not yet weighed and added; see `hyper_connection.gpu.write`."""
 
     rows: Tensor  # float32 [at least T * topk, H]
     weights: Tensor  # float32 [T, topk]
@@ -77,3 +79,10 @@ def linear(rows: Rows, w: Any, out: Tensor | None = None) -> Tensor:
         part = slice(first, first + MAX_ROWS)
         floats.product(w, rows.x[part], out[part])
     return out
+
+
+def together(rows: Rows, matrices: Sequence[Any]) -> tuple[Tensor, ...]:
+    """`linear` of several matrices in one launch where that can be: float32 [T, N] of each."""
+    if len(rows.x) > MAX_ROWS:
+        return tuple(linear(rows, w) for w in matrices)
+    return product_all(rows.x, rows.quantised, matrices)

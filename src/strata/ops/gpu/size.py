@@ -13,8 +13,7 @@ from strata.model.network import PASS_ROWS
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.gpu.draft import head_config
-from strata.ops.gpu.pool import pool_bytes
+from strata.ops.gpu.pool import head_config, pool_bytes
 from strata.ops.planes import LAYOUTS, layout
 
 

@@ -1,9 +1,11 @@
-"""The residual streams on a GPU: write-back, norm and quantisation in one pass, then the gated mean.
+"""The residual streams on a GPU: write-back, norm and quantisation, then the gated mean.
 
-Around two matrix products (`down` and `up`) a read needs three launches of these. All are bound by latency, not by
-bytes: a row's four streams are 40 KB. What a block leaves to add is read in the form in which it was left, so experts'
-rows are weighed and added here and not by a launch of their own. The four rows of `inject`, which only the write
-behind the block needs, are multiplied by further programs of `low`, beside it.
+Around two matrix products (`down` and `up`) a read needs four launches of these. All are bound by latency, not by
+bytes: a row's four streams are 40 KB. So they are cut into many small programs, most of one warp, and what a sum over
+a stream would have to wait for passes through memory to the next launch: half a microsecond, and less than one program
+takes for a stream alone. What a block leaves to add is read in the form in which it was left, so experts' rows are
+weighed and added here and not by a launch of their own. The four rows of `inject`, which only the write behind the
+block needs, are multiplied by further programs of `low`, beside it.
 
 Kernels that quantise have a thread for each number of a tensor, a warp for each block.
 """
@@ -12,15 +14,13 @@ import triton
 import triton.language as tl
 
 from strata.ops.dependent import release, wait
-from strata.ops.device import sigmoid, silu, store_chunks, store_quantised
+from strata.ops.device import sigmoid, silu, store_quantised
 
 PART = 1024
 """Numbers of the normalised streams that a program of `low` multiplies by `inject`."""
 
-
-def chunk(width: int, most: int = 512) -> int:
-    """Numbers of a stream of ``width`` in one tensor, one to a thread: a power of two."""
-    return min(most, 1 << (width - 1).bit_length())
+PIECE = 128
+"""Numbers of a stream that a program of `write`, `norm` and `mix` has."""
 
 
 @triton.jit
@@ -62,12 +62,12 @@ def _due(rows, shared, factors, row, h, inside, H: tl.constexpr, TOPK: tl.conste
 
 
 @triton.jit
-def write_norm(
-    residual, rows, weights, shared, shared_weights, shares, norm, eps, xn, q, s, sums,
-    H: tl.constexpr, S: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr,
-    WRITE: tl.constexpr, TOPK: tl.constexpr, PDL: tl.constexpr,
+def write(
+    residual, rows, weights, shared, shared_weights, shares, squares,
+    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, WRITE: tl.constexpr,
+    TOPK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Add what is due to a stream, and normalise the stream for the next read. Grid: (S, T).
+    """Add what is due to a stream, and sum up its squares piece by piece. Grid: (ceil(H / BLOCK), S, T).
 
     Args:
         residual: float32 [T, S*H], changed in place.
@@ -76,46 +76,58 @@ def write_norm(
         shared: float32 [T, H], rows of the shared expert.
         shared_weights: float32 [T].
         shares: float32 [T, S, PARTS], parts of the raw strengths from the read before the block.
-        norm: float32 [S*H].
+        squares: float32 [T, S, ceil(H / BLOCK)], out.
+        BLOCK: power of two.
+        WRITE: something is due; else everything from `rows` to `shares` is unused.
+    """
+    release(PDL)
+    stream, row = tl.program_id(1), tl.program_id(2)
+    h = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = h < H
+    at = residual + row * S * H + stream * H + h
+    wait(PDL)
+    x = tl.load(at, mask=inside, other=0.0)
+    if WRITE:
+        factors = _factors(weights, shared_weights, row, TOPK)
+        out = _due(rows, shared, factors, row, h, inside, H, TOPK)
+        x += _strength(shares, row, stream, S, PARTS) * out
+        tl.store(at, x, mask=inside)
+    tl.store(squares + (row * S + stream) * tl.num_programs(0) + tl.program_id(0), tl.sum(x * x, 0))
+
+
+@triton.jit
+def norm(
+    residual, squares, scales, eps, xn, q, s, sums,
+    H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr, ROOM: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Streams normalised, and quantised. Grid: (ceil(H / BLOCK), S, T).
+
+    Args:
+        residual: float32 [T, S*H].
+        squares: float32 [T, S, COUNT], sums over pieces of each stream.
+        scales: float32 [S*H], of the norm.
         eps: of the norm.
         xn: float32 [T, S*H], out.
         q: int8 [T, 2, S*H/32, 16], out.
         s, sums: float32 [T, S*H/32], out.
-        CHUNK: a power of two, 32 for each warp; COUNT of them hold a stream.
-        WRITE: something is due; else everything from `rows` to `shares` is unused.
+        BLOCK: power of two, 32 for each warp.
+        ROOM: power of two, at least COUNT.
     """
     release(PDL)
-    stream, row = tl.program_id(0), tl.program_id(1)
-    norms = ()
-    for i in tl.static_range(COUNT):
-        h = i * CHUNK + tl.arange(0, CHUNK)
-        norms = norms + (tl.load(norm + stream * H + h, mask=h < H, other=0.0),)
+    stream, row = tl.program_id(1), tl.program_id(2)
+    h = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = h < H
+    factor = tl.load(scales + stream * H + h, mask=inside, other=0.0)
+    piece = tl.arange(0, ROOM)
+    at = row * S * H + stream * H + h
     wait(PDL)
-    at = row * S * H + stream * H
-    if WRITE:
-        strength = _strength(shares, row, stream, S, PARTS)
-        factors = _factors(weights, shared_weights, row, TOPK)
-    # All loads before any store, which could be to the same place for all the compiler knows: they wait together.
-    chunks = ()
-    squares = tl.zeros([CHUNK], tl.float32)
-    for i in tl.static_range(COUNT):
-        h = i * CHUNK + tl.arange(0, CHUNK)
-        inside = h < H
-        x = tl.load(residual + at + h, mask=inside, other=0.0)
-        if WRITE:
-            x += strength * _due(rows, shared, factors, row, h, inside, H, TOPK)
-        squares += x * x
-        chunks = chunks + (x,)
-    scale = 1.0 / tl.sqrt_rn(tl.sum(squares, 0) / H + eps)
-    normed = ()
-    for i in tl.static_range(COUNT):
-        h = i * CHUNK + tl.arange(0, CHUNK)
-        if WRITE:
-            tl.store(residual + at + h, chunks[i], mask=h < H)
-        y = chunks[i] * scale * norms[i]
-        tl.store(xn + at + h, y, mask=h < H)
-        normed = normed + (y,)
-    store_chunks(q, s, sums, row, normed, stream * H // 32, (stream + 1) * H // 32, S * H // 32, CHUNK // 32, COUNT)
+    parts = tl.load(squares + (row * S + stream) * COUNT + piece, mask=piece < COUNT, other=0.0)
+    x = tl.load(residual + at, mask=inside, other=0.0)
+    y = x * (1.0 / tl.sqrt_rn(tl.sum(parts, 0) / H + eps)) * factor
+    tl.store(xn + at, y, mask=inside)
+    first = stream * (H // 32) + tl.program_id(0) * (BLOCK // 32)
+    store_quantised(q, s, sums, row, y, first, (stream + 1) * (H // 32), S * H // 32, BLOCK // 32, True)
 
 
 @triton.jit
@@ -179,26 +191,6 @@ def mix(gates, xn, m, q, s, sums, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.co
     mean = total / S
     tl.store(m + row * H + h, mean, mask=inside)
     store_quantised(q, s, sums, row, mean, tl.program_id(0) * (BLOCK // 32), H // 32, H // 32, BLOCK // 32, True)
-
-
-@triton.jit
-def write(
-    residual, rows, weights, shared, shared_weights, shares,
-    H: tl.constexpr, S: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr, TOPK: tl.constexpr,
-    PDL: tl.constexpr,
-):  # fmt: skip
-    """Add what is due to a stream, as `write_norm` does, and nothing else. Grid: (ceil(H / CHUNK), S, T)."""
-    release(PDL)
-    stream, row = tl.program_id(1), tl.program_id(2)
-    h = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    inside = h < H
-    at = residual + row * S * H + stream * H + h
-    wait(PDL)
-    strength = _strength(shares, row, stream, S, PARTS)
-    factors = _factors(weights, shared_weights, row, TOPK)
-    x = tl.load(at, mask=inside, other=0.0)
-    x += strength * _due(rows, shared, factors, row, h, inside, H, TOPK)
-    tl.store(at, x, mask=inside)
 
 
 @triton.jit

@@ -16,8 +16,10 @@ from strata.ops.kernels.prompt import CORE as PROMPT_CORE
 from strata.ops.kernels.prompt import prompt
 from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
-from strata.ops.matvec.floats import constants
+from strata.ops.matvec.floats import constants as float_constants
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
+from strata.ops.matvec.together import constants as together_constants
+from strata.ops.matvec.together_kernel import together_kernel
 from strata.ops.matvec.variants import VARIANTS as MATVEC_VARIANTS
 from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile, resolve
@@ -50,32 +52,55 @@ def _product(arch: int, block_type: str, rows: int, width: int, tile: Tile, shap
 _LISTS = {"slots": "*i32", "counts": "*i32", "pairs": "*i32", "totals": "*i32", "experts": "*i32"}
 
 
-def _gate_up(arch: int, block_type: str, most: int, tile: Tile) -> Kernel:
+def _gate_up(arch: int, block_type: str, most: int, tile: Tile, beside: str | None = None) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "q": "*i32",
         "s": "*fp32", "z": "*fp32", "gate_scale": "*fp32", "up_scale": "*fp32", "h": "*fp32", **_LISTS, "N": "i32",
-        "PAIRS": "i32",
+        "PAIRS": "i32", "beside": "*u8", "beside_up_at": "i32", "beside_gate_grid": "*i16", "beside_up_grid": "*i16",
     }  # fmt: skip
     constants = {
         "LEAST": 1, "MOST": most, "ROWS": most, "TOPK": 10, "GATE": block_type, "UP": block_type,
+        "BESIDE": beside, "BESIDE_UP": beside,
         **tile.constants(_HIDDEN // 32), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
     }  # fmt: skip
     aligned = tuple(name for name in signature if name not in {"N", "PAIRS"})
-    return Kernel(f"experts.gate_up.{block_type}.T{most}", gate_up_kernel, signature, constants, aligned, tile.warps)
+    name = f"experts.gate_up.{block_type}{'' if beside is None else '.beside'}.T{most}"
+    return Kernel(name, gate_up_kernel, signature, constants, aligned, tile.warps)
 
 
-def _down(arch: int, block_type: str, most: int, tile: Tile, width: int) -> Kernel:
-    blocks = width // 32
+def _down(arch: int, block_type: str, most: int, tile: Tile, beside: str | None = None) -> Kernel:
     signature = {
         "slots_base": "*u8", "stride": "i32", "down_at": "i32", "grid": "*i16", "q": "*i32", "s": "*fp32",
-        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32",
+        "z": "*fp32", "scale": "*fp32", "y": "*fp32", **_LISTS, "N": "i32", "PAIRS": "i32", "beside": "*u8",
+        "beside_grid": "*i16",
     }  # fmt: skip
     constants = {
-        "LEAST": 1, "MOST": most, "KIND": block_type, **tile.constants(blocks), "SCALED": block_type == "NVFP4",
+        "LEAST": 1, "MOST": most, "ROWS": most, "KIND": block_type, "BESIDE": beside,
+        **tile.constants(_INNER // 32), "SCALED": block_type == "NVFP4",
         "PDL": arch >= FIRST,
     }  # fmt: skip
-    aligned = tuple(name for name in signature if name != "N")
-    return Kernel(f"experts.down.{block_type}.T{most}", down_kernel, signature, constants, aligned, tile.warps)
+    aligned = tuple(name for name in signature if name not in {"N", "PAIRS"})
+    name = f"experts.down.{block_type}{'' if beside is None else '.beside'}.T{most}"
+    return Kernel(name, down_kernel, signature, constants, aligned, tile.warps)
+
+
+def _together(arch: int, name: str, kinds: tuple[str | None, ...], floats: str, count: int, rows: int) -> Kernel:
+    """Projections of a layer in one launch: ``count`` float matrices and those of ``kinds``."""
+    tile = resolve(MATVEC_VARIANTS, "together", arch, str(kinds[0]), rows, _HIDDEN, 16384).tile
+    signature = {"x": "*fp32", "q": "*i32", "s": "*fp32", "z": "*fp32"}
+    signature |= {f"f{i}": f"*{floats}" if i < count else "*fp32" for i in range(2)}
+    signature |= {"fout0": "*fp32", "fout1": "*fp32", "fn0": "i32", "fn1": "i32"}
+    signature |= {f"w{i}": "*fp32" if kind is None else "*u8" for i, kind in enumerate(kinds)}
+    signature |= {f"table{i}": "*fp32" if kind is None else "*i16" for i, kind in enumerate(kinds)}
+    signature |= {f"out{i}": "*fp32" for i in range(3)} | {f"n{i}": "i32" for i in range(3)}
+    constants = {
+        "FLOATS": count, **{f"KIND{i}": kind for i, kind in enumerate(kinds)},
+        **together_constants(_HIDDEN, rows, tile), "PDL": arch >= FIRST,
+    }  # fmt: skip
+    aligned = tuple(key for key, kind in signature.items() if kind.startswith("*"))
+    return Kernel(
+        f"together.{name}.T{rows}", together_kernel, signature, constants, aligned, tile.warps, normative=False
+    )
 
 
 def _others(arch: int) -> Iterator[Kernel]:
@@ -96,15 +121,18 @@ def _others(arch: int) -> Iterator[Kernel]:
         {"SHARED": True, "BLOCK": 256, "PDL": arch >= FIRST},
         (*pointers, "N"), warps=2,
     )  # fmt: skip
+    for rows in _ROWS:
+        yield _together(arch, "gdn", ("Q5_K", "Q5_K", None), "fp32", 1, rows)
+        yield _together(arch, "qsa", ("Q5_K", "Q5_K", "Q5_K"), "bf16", 2, rows)
     for kind in ("fp32", "bf16", "fp16"):
         for width in (_HIDDEN, 10240, 320):
-            chosen = constants(width)
-            warps = chosen.pop("num_warps")
             for rows in _ROWS:
+                chosen = float_constants(width, rows)
+                warps = chosen.pop("num_warps")
                 yield Kernel(
                     f"floats.{kind}.T{rows}.K{width}", float_kernel,
                     {"w": f"*{kind}", "x": "*fp32", "out": "*fp32", "N": "i32"},
-                    {"T": rows, **chosen, "PDL": arch >= FIRST},
+                    {**chosen, "PDL": arch >= FIRST},
                     ("w", "x", "out"), warps, normative=False, weights=chosen["H"] * width,
                 )  # fmt: skip
 
@@ -126,7 +154,12 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
                 found.append(_product(arch, name, rows, _INNER, tile, f"{_HIDDEN}x{_INNER}"))
             for rows in (1, 2):
                 tile = resolve(EXPERT_VARIANTS, "experts.down", arch, name, rows, _INNER, _HIDDEN).tile
-                found.append(_down(arch, name, rows, tile, _INNER))
+                found.append(_down(arch, name, rows, tile))
+    for rows in (1, 2):
+        tile = resolve(EXPERT_VARIANTS, "experts.gate_up", arch, "IQ3_XXS", rows, _HIDDEN, _INNER).tile
+        found.append(_gate_up(arch, "IQ3_XXS", rows, tile, "Q5_K"))
+        tile = resolve(EXPERT_VARIANTS, "experts.down", arch, "IQ4_NL", rows, _INNER, _HIDDEN).tile
+        found.append(_down(arch, "IQ4_NL", rows, tile, "Q8_0"))
     return (*found, *_others(arch), *window(arch), *prompt(arch))
 
 
@@ -141,6 +174,7 @@ def core(arch: int) -> tuple[Kernel, ...]:
     wanted = {f"matvec.{name}.T{rows}.{shape_}" for name in _CORE_TYPES for rows in (1, 4) for shape_ in _CORE_SHAPES}
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
+    wanted |= {"together.gdn.T1", "together.qsa.T4"}
     wanted |= {kernel.name for kernel in window(arch)}
     wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

@@ -6,6 +6,7 @@ from strata.ops import dependent
 from strata.ops.choice import gpu as choice
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
+from strata.ops.hyper_connection.gates import up_mix
 from strata.ops.kernels.entry import Kernel
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
@@ -32,24 +33,31 @@ def window(arch: int) -> list[Kernel]:
 
 
 def _streams(pdl: dict[str, bool]) -> list[Kernel]:
-    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares"), _F)
-    read = {**due, "norm": _F, "eps": "fp32", "xn": _F, **_ROWS}
+    due = dict.fromkeys(("residual", "rows", "weights", "shared", "shared_weights", "shares", "squares"), _F)
+    norm = {**dict.fromkeys(("residual", "squares", "scales"), _F), "eps": "fp32", "xn": _F, **_ROWS}
     low = {"y": _F, "x": _F, **_ROWS, "inject": _F, "xn": _F, "shares": _F}
-    streams = {"H": 2560, "S": 4, **pdl}
-    chunk, parts = hc.chunk(2560), 10240 // hc.PART
-    add = streams | {"CHUNK": chunk, "PARTS": parts}
+    streams = {"H": 2560, "S": 4, "BLOCK": hc.PIECE, **pdl}
+    parts, pieces, piece = 10240 // hc.PART, 2560 // hc.PIECE, hc.PIECE // 32
+    write = streams | {"PARTS": parts, "WRITE": True}
+    product = {"w": "*u8", "table": "*i16", "q": _I, **dict.fromkeys(("s", "z", "scale"), _F)}
     rank = {"R": 320, "S": 4, "BLOCK": 512, "WIDTH": 10240, "PART": hc.PART, "PARTS": parts, **pdl}
     return [
         *(
-            _kernel(
-                f"hc.write_norm{name}", hc.write_norm, read,
-                add | {"COUNT": 2560 // chunk, "WRITE": True, "TOPK": topk}, chunk // 32,
-            )
+            _kernel(f"hc.write{name}", hc.write, due, write | {"TOPK": topk})
             for name, topk in (("", 0), (".experts", 10))
         ),
+        _kernel("hc.norm", hc.norm, norm, streams | {"COUNT": pieces, "ROOM": 32}, piece),
         _kernel("hc.low", hc.low, low, rank, 16),
-        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams | {"BLOCK": 128}, 4),
-        _kernel("hc.write", hc.write, due, add | {"TOPK": 10}, 4),
+        *(
+            Kernel(
+                f"hc.up_mix.Q8_0.T{rows}", up_mix,
+                product | {"xn": _F, "m": _F, "m_q": "*i8", "m_s": _F, "m_z": _F, "rows": "i32"},
+                {"KIND": "Q8_0", "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
+                (*product, "xn", "m", "m_q", "m_s", "m_z"), 4, normative=False,
+            )
+            for rows in (1, 2)
+        ),
+        _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams, piece),
         _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),
     ]  # fmt: skip
 
@@ -65,23 +73,25 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
                 f"moe.route_and_plan.T{rows}", moe.route_and_plan, route | plan,
                 choice | {"T": rows, "ROWS": rows, "PLACES": 16, "M": 16 * rows}, rows,
             )
-            for rows in (1, 4, 8)
+            for rows in (1, 8)
         ),
     ]  # fmt: skip
 
 
 def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
-    given = dict.fromkeys(("u", "gates", "z", "tails"), _F) | {"slots": _I, "first": _I}
+    given = dict.fromkeys(("u", "gates", "tails"), _F) | {"slots": _I, "first": _I}
     weights = {"taps": _F, "a": _F, "dt": _F}
     states = {"states": _F, "places": _I, "spares": _I}
-    kept = dict.fromkeys(("mixed", "decay", "strength"), _F)
-    out = {"norm": _F, "eps": "fp32", "kept": _F, **kept, "gated": _F, **_ROWS, "layer": "i32"}
+    kept = dict.fromkeys(("mixed", "steps", "decay"), _F)
     accepted = {"first": _I, "accepted": _I, "total": "i32"}
-    heads = _HEADS | {"LAYERS": 36, **pdl}
+    heads = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES, **pdl}
     tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
+    out = {"kept": _F, **kept, "out": _F, "layer": "i32"}
+    gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
     return [
         _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
-        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, gdn.WARPS),
+        _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128, **pdl}),
+        _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, 4),
         _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),
     ]
 
@@ -96,15 +106,17 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
     merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
     scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
-    score = {"iq": _F, "blocks": _F, **_CELLS, "out": _F, "peaks": _F, "out_count": "i32"}
+    where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32"}
     select = {"FEW": 8192, "TILE": 8}
+    lots = {"IH": 4, "ID": 128, "BLOCK": 64, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
-        _kernel("qsa.score", qsa.score, score, budget | select | {"IH": 4, "ID": 128, "BLOCK": 32}, 4),
+        _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
         _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
         _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
-        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"ROOM": 64, "LOT": 8}, 4),
+        _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
 
@@ -117,8 +129,8 @@ def _ngram(pdl: dict[str, bool]) -> list[Kernel]:
     wide = {"WIDTH": 10240, "TAPS": 4, "N": 3, "BLOCK": 1024}
     return [
         _kernel("ngram.numbers", ngram.numbers, hashes, {"N": 3, "HEADS": 8, "EOS": 248044, **pdl}),
-        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 4),
-        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl, 4),
+        _kernel("ngram.gate", ngram.gate, {**gate, "eps": "fp32", "gated": _F, "normed": _F}, _STREAMS | pdl, 16),
+        _kernel("ngram.smooth", ngram.smooth, smooth, wide | pdl | {"BLOCK": 256}, 4),
         _kernel("ngram.shift", ngram.shift, shift, wide, 4),
     ]
 

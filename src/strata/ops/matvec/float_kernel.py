@@ -18,10 +18,13 @@ def _number(where, OFF: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def store_float_product(w, x, out, top, N, K: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-                        C: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+                        C: tl.constexpr, D: tl.constexpr, F: tl.constexpr, LEVELS: tl.constexpr,
+                        PDL: tl.constexpr):  # fmt: skip
     """``out[t, n] = row n of w times row t of x`` for RR tiles of H rows of w from ``top`` on, and all T rows of x.
 
-    A tile is one axis of H rows by C lanes; those of ``D`` steps are loaded before `wait`.
+    A tile is one axis of H rows by C lanes; those of ``D`` steps are loaded before `wait`. That comes again every
+    ``F`` steps, where it costs nothing and keeps the compiler from loading all activations at once, into registers
+    that are not there.
     """
     i = tl.arange(0, H * C)
     STEPS: tl.constexpr = (K + C - 1) // C
@@ -39,6 +42,8 @@ def store_float_product(w, x, out, top, N, K: tl.constexpr, T: tl.constexpr, RR:
         if step + D < STEPS:
             for r in tl.static_range(RR):
                 weights = weights + (_number(places[r], (step + D) * C, K, C),)
+        if step and step % F == 0:
+            wait(PDL)
         added = ()
         for t in tl.static_range(T):
             values = _number(x + t * K + i % C, step * C, K, C)
@@ -56,7 +61,7 @@ def store_float_product(w, x, out, top, N, K: tl.constexpr, T: tl.constexpr, RR:
 
 @triton.jit(do_not_specialize=["N"])
 def float_kernel(w, x, out, N, K: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr, C: tl.constexpr,
-                 D: tl.constexpr, LEVELS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+                 D: tl.constexpr, F: tl.constexpr, LEVELS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """A whole matrix; a program takes RR tiles of H rows of it."""
     release(PDL)
-    store_float_product(w, x, out, tl.program_id(0) * (RR * H), N, K, T, RR, H, C, D, LEVELS, PDL)
+    store_float_product(w, x, out, tl.program_id(0) * (RR * H), N, K, T, RR, H, C, D, F, LEVELS, PDL)

@@ -20,7 +20,7 @@ from strata.ops.dependent import launch
 from strata.ops.matvec.float_kernel import float_kernel
 
 AHEAD = 80
-"""Registers of a thread that hold weights before they are needed."""
+"""Registers of a thread that hold weights before they are needed, with few rows."""
 
 
 def shape(width: int) -> tuple[int, int, int]:
@@ -30,12 +30,22 @@ def shape(width: int) -> tuple[int, int, int]:
     return (128, 1, 1) if width < 4096 else (512, 1, 4)
 
 
-def constants(width: int, tiles: int = 1) -> dict[str, int]:
-    """The constants of a kernel for rows of so many numbers, and how many warps it has."""
+def constants(width: int, rows: int, tiles: int = 1, *, few: bool = False) -> dict[str, int]:
+    """The constants of a kernel for rows of so many numbers, and how many warps it has.
+
+    Args:
+        width: K.
+        rows: T.
+        tiles: below one another in a program.
+        few: registers, for the company of products that need many programs at once.
+    """
     wide, tall, warps = shape(width)
-    ahead = max(1, AHEAD * 32 * warps // (wide * tall * tiles))
-    lanes = {"K": width, "RR": tiles, "H": tall, "C": wide, "D": ahead, "LEVELS": wide.bit_length() - 1}
-    return lanes | {"num_warps": warps}
+    ahead = AHEAD // (2 if few or rows > 4 else 1)
+    steps = max(1, ahead * 32 * warps // (wide * tall * tiles))
+    return {
+        "T": rows, "K": width, "RR": tiles, "H": tall, "C": wide, "D": steps, "F": max(1, (8 if few else 16) // rows),
+        "LEVELS": wide.bit_length() - 1, "num_warps": warps,
+    }  # fmt: skip
 
 
 def product(w: Tensor, x: Tensor, out: Tensor | None = None, tiles: int = 1) -> Tensor:
@@ -56,8 +66,8 @@ def product(w: Tensor, x: Tensor, out: Tensor | None = None, tiles: int = 1) -> 
     if w.dtype not in {torch.float32, torch.bfloat16, torch.float16} or not w.is_contiguous():
         raise FormatError(f"a float matrix is contiguous float32, bfloat16 or float16, not {w.dtype}")
     out = torch.empty((len(x), n), dtype=torch.float32, device=w.device) if out is None else out
-    chosen = constants(width, tiles)
+    chosen = constants(width, len(x), tiles)
     float_kernel[(-(-n // (chosen["H"] * tiles)),)](
-        w, x, out, n, T=len(x), **chosen, num_stages=1, enable_fp_fusion=False, **launch(w.device)
+        w, x, out, n, **chosen, num_stages=1, enable_fp_fusion=False, **launch(w.device)
     )
     return out

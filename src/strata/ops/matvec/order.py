@@ -26,10 +26,10 @@ MOST = tl.constexpr(24)
 
 
 @triton.jit
-def _places(RR: tl.constexpr, H: tl.constexpr, L: tl.constexpr, top, first, N, B: tl.constexpr):
+def _places(RR: tl.constexpr, H: tl.constexpr, L: tl.constexpr, GAP: tl.constexpr, top, first, N, B: tl.constexpr):
     found = ()
     for r in tl.static_range(RR):
-        found = found + (place(top + r * H, first, N, B, H, L),)
+        found = found + (place(top + r * GAP, first, N, B, H, L),)
     return found
 
 
@@ -114,12 +114,12 @@ def _trees(sums, COUNT: tl.constexpr, TURNS: tl.constexpr, H: tl.constexpr):
 
 @triton.jit
 def _piece(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
-           L: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr, matrices,
-           tables, x, x_rows, top, first, N, B: tl.constexpr, sums):  # fmt: skip
+           L: tl.constexpr, GAP: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr, D: tl.constexpr,
+           PDL: tl.constexpr, matrices, tables, x, x_rows, top, first, N, B: tl.constexpr, sums):  # fmt: skip
     """``STEPS`` steps from block ``first`` on; all blocks but those of the last step exist, and these if EVEN."""
     M: tl.constexpr = RR * (1 if SECOND is None else 2)
     TURNS: tl.constexpr = 16 // L if L < 16 else 1
-    places, here = _places(RR, H, L, top, first, N, B), place(0, first, 1, B, H, L)
+    places, here = _places(RR, H, L, GAP, top, first, N, B), place(0, first, 1, B, H, L)
     raws = ()
     for i in tl.static_range(min(D, STEPS)):
         raws = raws + _fetched(KIND, SECOND, RR, i * L, L, EVEN or i < STEPS - 1, matrices, places, N * B)
@@ -137,7 +137,7 @@ def _piece(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.con
 @triton.jit
 def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr, H: tl.constexpr,
              L: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr, matrices, tables, x, x_rows, top, N,
-             B: tl.constexpr):  # fmt: skip
+             B: tl.constexpr, FAR: tl.constexpr = 0):  # fmt: skip
     """Finished sums of rows ``top`` to ``top + RR H``, for every matrix and every row of activations.
 
     Args:
@@ -156,6 +156,7 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
         top: first row of the matrices; rows behind the last one repeat it, their sums are not to be stored.
         N: rows of the matrices.
         B: blocks of a row.
+        FAR: rows from one tile to the next where they do not follow one another, else 0.
 
     Returns:
         A tuple of ``[H]`` over activations, matrices, tiles, in that order.
@@ -163,6 +164,7 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
     COUNT: tl.constexpr = T * RR * (1 if SECOND is None else 2)
     TURNS: tl.constexpr = 16 // L if L < 16 else 1
     STEPS: tl.constexpr = (B + L - 1) // L
+    GAP: tl.constexpr = FAR or H
     LANES: tl.constexpr = min(16, L)
     lexica = (lexicon(KIND, tables[0], H * L),)
     if SECOND is not None:
@@ -172,18 +174,18 @@ def row_sums(KIND: tl.constexpr, SECOND: tl.constexpr, T: tl.constexpr, RR: tl.c
         sums = sums + (tl.zeros((H * LANES,), tl.float32),)
     if STEPS <= MOST:
         sums = _piece(
-            KIND, SECOND, T, RR, H, L, STEPS, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top, 0, N, B, sums
+            KIND, SECOND, T, RR, H, L, GAP, STEPS, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top, 0, N, B, sums
         )
     else:
         WHOLE: tl.constexpr = STEPS // 16 * 16
         for first in range(0, WHOLE * L, 16 * L):
             sums = _piece(
-                KIND, SECOND, T, RR, H, L, 16, WHOLE * L <= B, D, PDL, matrices, lexica, x, x_rows, top, first, N, B,
-                sums,
+                KIND, SECOND, T, RR, H, L, GAP, 16, WHOLE * L <= B, D, PDL, matrices, lexica, x, x_rows, top, first,
+                N, B, sums,
             )  # fmt: skip
         if STEPS > WHOLE:
             sums = _piece(
-                KIND, SECOND, T, RR, H, L, STEPS - WHOLE, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top,
+                KIND, SECOND, T, RR, H, L, GAP, STEPS - WHOLE, B % L == 0, D, PDL, matrices, lexica, x, x_rows, top,
                 WHOLE * L, N, B, sums,
             )  # fmt: skip
     return _trees(sums, COUNT, TURNS, H)

@@ -159,7 +159,7 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
         T=rows,
         **tile.constants(blocks),
         SCALED=w.scale is not None,
-        num_warps=tile.warps,
+        **tile.options(),
         **OPTIONS,
         **launch(w.data.device),
     )

@@ -114,7 +114,7 @@ def scan(
     state = tl.load(states + (tl.load(places).to(tl.int64) * LAYERS + layer) * each + cell)
     count = tl.load(counts)
     skipped = tl.load(lengths) % CHUNK
-    for chunk in range(0, (skipped + count + CHUNK - 1) // CHUNK):
+    for chunk in range((skipped + count + CHUNK - 1) // CHUNK):
         row = chunk * CHUNK - skipped + i
         there = (row >= 0) & (row < count)
         at = row * channels

@@ -121,7 +121,7 @@ def combine(y, shares, shared, shared_shares, counts, out, N, topk, BLOCK: tl.co
         n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = n < N
         total = tl.zeros((BLOCK,), tl.float32)
-        for j in range(0, topk):
+        for j in range(topk):
             pair = t * topk + j
             total += tl.load(shares + pair) * tl.load(y + pair * N + n, mask=inside, other=0.0).to(tl.float32)
         last = tl.load(shared + t * N + n, mask=inside, other=0.0).to(tl.float32)

@@ -12,7 +12,7 @@ from strata.ops.matvec.triton import PlaneMatrix, arch
 from strata.ops.prompt import experts, plan
 from strata.ops.prompt.matrices import OPTIONS
 from strata.ops.prompt.order import order
-from strata.ops.prompt.tiles import EXPERTS, expert_tile
+from strata.ops.prompt.tiles import expert_options, expert_tile
 
 _CHOICES = 4096  # that a program of the plan looks at together
 
@@ -82,15 +82,16 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan) -> Tensor:
     scaled, tall = slots.scales is not None, int(experts.ROWS.value)
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
     wide, narrow = kind.hidden // 32, kind.inner // 32
+    options = expert_options(arch(device), grouped.tile)
     experts.gate_up[(triton.cdiv(kind.inner, tall), grouped.most)](
         slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
         scales[1], _ordered(x, grouped.counts, 1), h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
-        GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **EXPERTS,
+        GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     experts.down[(triton.cdiv(kind.hidden, tall), grouped.most)](
         slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), scales[2],
         _ordered(h, grouped.counts, grouped.topk), y, slots.slot_of, *grouped.lists, kind.hidden, narrow,
-        KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **EXPERTS,
+        KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     return y
 

@@ -96,5 +96,10 @@ def expert_tile(arch: int, room: int, topk: int, experts: int) -> int:
     return 32 if each <= 24 else 64 if each <= 48 else 128
 
 
-EXPERTS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
-"""Of a grouped product: four warps hold a matrix's tile as the tensor cores want it."""
+def expert_options(arch: int, tile: int) -> dict[str, Any]:
+    """Of a grouped product's launch: four warps hold a matrix's tile as the tensor cores want it.
+
+    With few pairs there is room for a fourth program on a multiprocessor, if none takes more than 128 registers.
+    """
+    options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
+    return options | {"maxnreg": 128} if arch and tile <= 32 else options

@@ -150,47 +150,71 @@ def prepare(
 
 @triton.jit
 def score(
-    iq, blocks, slots, seen, pages, page_count, out, peaks, out_count,
+    iq, blocks, homes, seen, first, pages, page_count, out, peaks, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
-    FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    FEW: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Scores of the complete blocks of each row. Grid: (T, programs), each taking every programs-th lot of BLOCK.
+    """Scores of the complete blocks of each row; blocks are read once for ROWS rows of a conversation.
 
-    Nothing is scored where the budget holds everything.
+    Nothing is scored where the budget holds everything. The products have one shape whatever the number of rows, so
+    a row's bytes do not depend on how many there are.
+
+    Grid: (conversations, programs, most rows of a conversation / ROWS); each program takes every programs-th lot of
+    BLOCK.
 
     Args:
         iq: float32 [T, IH, ID].
         blocks: float32 [all pages, PAGE/RATIO, ID].
-        slots, seen, pages: as for `prepare`.
+        homes: int32 [conversations], the place of each.
+        seen: int32 [T], as for `prepare`.
+        first: int32 [conversations + 1], each conversation's first row, and the number of rows.
         out: float32 [T, out_count], out.
         peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than FEW.
         BUDGET: blocks a row selects.
         BLOCK: blocks a program scores at a time; a multiple of TILE.
         FEW, TILE: as for `choose`.
+        ROWS: of a conversation, at a time; power of two.
+        PRECISION: of the products: float32's, or three products of tf32 where there are tensor cores for it.
     """
     release(PDL)
-    row = tl.program_id(0)
-    complete = tl.load(seen + row) // RATIO
-    table = pages + tl.load(slots + row).to(tl.int64) * page_count
+    conversation = tl.program_id(0)
+    begin = tl.load(first + conversation)
+    row = begin + tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    end = tl.load(first + conversation + 1)
+    known = row < end
+    complete = tl.load(seen + row, mask=known, other=0) // RATIO
+    most = tl.max(complete, 0)
+    # Blocks that were complete before the window can be read before anything else of it is known.
+    old = (tl.load(seen + begin) - 1) // RATIO
+    table = pages + tl.load(homes + conversation).to(tl.int64) * page_count
+    per_page: tl.constexpr = PAGE // RATIO
+    part = tl.arange(0, ID)
+    b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    page = tl.load(table + b // per_page, mask=(b < most) & (most > BUDGET), other=0).to(tl.int64)
+    at = ((page * per_page + b % per_page) * ID)[:, None] + part[None, :]
+    key = tl.load(blocks + at, mask=((b < old) & (most > BUDGET))[:, None], other=0.0)
     wait(PDL)
-    if complete > BUDGET:
-        per_page: tl.constexpr = PAGE // RATIO
-        part = tl.arange(0, ID)
-        for begin in range(tl.program_id(1) * BLOCK, complete, tl.num_programs(1) * BLOCK):
-            b = begin + tl.arange(0, BLOCK)
-            inside = b < complete
-            page = tl.load(table + b // per_page, mask=inside, other=0).to(tl.int64)
-            at = (page * per_page + b % per_page) * ID
-            key = tl.load(blocks + at[:, None] + part[None, :], mask=inside[:, None], other=0.0)
-            total = tl.zeros([BLOCK], tl.float32)
-            for h in tl.static_range(IH):
-                query = tl.load(iq + (row * IH + h) * ID + part)
-                total += tl.maximum(tl.sum(key * query[None, :], 1), 0.0)
-            tl.store(out + row * out_count + b, total, mask=inside)
-            if complete > FEW:
-                tile = begin // TILE + tl.arange(0, BLOCK // TILE)
-                peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE)), 1)
-                tl.store(peaks + row * (out_count // TILE) + tile, peak, mask=tile * TILE < complete)
+    if (most > BUDGET) & (tl.program_id(1) * BLOCK < most):
+        column = tl.arange(0, ROWS * IH)
+        mine = tl.program_id(2) * ROWS + column // IH + begin
+        query = tl.load(
+            iq + (mine * IH + column % IH)[None, :] * ID + part[:, None], mask=(mine < end)[None, :], other=0.0
+        )
+        for lot in range(tl.program_id(1) * BLOCK, most, tl.num_programs(1) * BLOCK):
+            b = lot + tl.arange(0, BLOCK)
+            if (lot + BLOCK > old) | (lot != tl.program_id(1) * BLOCK):
+                page = tl.load(table + b // per_page, mask=b < most, other=0).to(tl.int64)
+                at = ((page * per_page + b % per_page) * ID)[:, None] + part[None, :]
+                key = tl.load(blocks + at, mask=(b < most)[:, None], other=0.0)
+            total = tl.maximum(tl.dot(key, query, input_precision=PRECISION), 0.0)
+            total = tl.sum(tl.reshape(total, (BLOCK, ROWS, IH)), 2)
+            inside = (b[:, None] < complete[None, :]) & (complete > BUDGET)[None, :]
+            tl.store(out + row[None, :] * out_count + b[:, None], total, mask=inside)
+            if most > FEW:
+                tile = lot // TILE + tl.arange(0, BLOCK // TILE)
+                peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
+                there = tile[:, None] * TILE < complete[None, :]
+                tl.store(peaks + row[None, :] * (out_count // TILE) + tile[:, None], peak, mask=there & known[None, :])
 
 
 @triton.jit
@@ -201,17 +225,17 @@ def _threshold(key, count, BUDGET: tl.constexpr):
     keys to take are the same; so one step guesses by how fast counts fall, and the next one halves what is left.
 
     Args:
-        key: int32 [N]; bits of non-negative floats, and -1 where there is nothing.
+        key: int32 [lines, LINE]; bits of non-negative floats, and -1 where there is nothing.
         count: of those that are not negative; more than BUDGET.
     """
     low = tl.full([], 0, tl.int32)  # `above` reach it, at least BUDGET
     above = count
-    high = tl.max(key, 0) + 1  # `below` reach it, fewer than BUDGET
+    high = tl.max(key) + 1  # `below` reach it, fewer than BUDGET
     below = tl.full([], 0, tl.int32)
     trial = tl.full([], 1, tl.int32)  # zeros are the commonest equals
     halve = tl.full([], 0, tl.int32)
     while (above != BUDGET) & (high - low > 1):
-        reached = tl.sum((key >= trial).to(tl.int32), 0)
+        reached = tl.sum((key >= trial).to(tl.int32))
         enough = reached >= BUDGET
         low = tl.where(enough, trial, low)
         above = tl.where(enough, reached, above)
@@ -239,19 +263,34 @@ def _select(key, count, BUDGET: tl.constexpr):
     reached, above, below = _threshold(key, count, BUDGET)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
     equal = key == reached
-    ranks = tl.cumsum((key > reached).to(tl.int32) + (equal.to(tl.int32) << 16), 0)
+    both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
+    lines = tl.sum(both, 1)
+    # In two steps, because a running sum over all keys goes through memory once for each warp and part.
+    ranks = (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
     same = ranks >> 16
     take = (key > reached) | (equal & (same <= room))
     return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1
 
 
 @triton.jit
-def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr):
-    """Choose among at most SIZE scores, all of them at once in registers."""
-    b = tl.arange(0, SIZE)
+def _keys(scores, b, complete):
+    """Scores of blocks as integers in the same order, -1 for blocks that are not there; NaN is some number."""
     inside = b < complete
-    key = tl.maximum(tl.load(scores + b, mask=inside, other=0.0).to(tl.int32, bitcast=True), 0)
-    take, place = _select(tl.where(inside, key, -1), complete, BUDGET)
+    score = tl.load(scores + b, mask=inside, other=0.0)
+    return tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
+
+
+@triton.jit
+def _numbers(LINES: tl.constexpr, LINE: tl.constexpr):
+    """0, 1, 2, ... in lines."""
+    return tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
+
+
+@triton.jit
+def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, LINE: tl.constexpr):
+    """Choose among at most SIZE scores, all of them at once in registers."""
+    b = _numbers(SIZE // LINE, LINE)
+    take, place = _select(_keys(scores, b, complete), complete, BUDGET)
     tl.store(out + place, b, mask=take)
 
 
@@ -276,6 +315,7 @@ def choose(
         FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
         TILE: power of two.
     """
+    LINE: tl.constexpr = 64 if FEW >= 256 else FEW // 8  # scores side by side
     release(PDL)
     row = tl.program_id(0)
     complete = tl.load(seen + row) // RATIO
@@ -284,25 +324,24 @@ def choose(
     scores += row * score_count
     if complete > BUDGET:
         if complete <= FEW // 4:
-            _choose_of(scores, complete, out, BUDGET, FEW // 4)
+            _choose_of(scores, complete, out, BUDGET, FEW // 4, LINE)
         elif complete <= FEW:
-            _choose_of(scores, complete, out, BUDGET, FEW)
+            _choose_of(scores, complete, out, BUDGET, FEW, LINE)
         else:
-            _choose_of(peaks + row * (score_count // TILE), (complete + TILE - 1) // TILE, out, BUDGET, FEW)
+            tiles = (complete + TILE - 1) // TILE
+            _choose_of(peaks + row * (score_count // TILE), tiles, out, BUDGET, FEW, LINE)
             tl.debug_barrier()
-            e = tl.arange(0, BUDGET * TILE)
+            e = _numbers(BUDGET * TILE // LINE, LINE)
             b = tl.load(out + e // TILE) * TILE + e % TILE
-            inside = b < complete
-            key = tl.maximum(tl.load(scores + b, mask=inside, other=0.0).to(tl.int32, bitcast=True), 0)
-            count = tl.sum(inside.to(tl.int32), 0)
-            take, place = _select(tl.where(inside, key, -1), count, BUDGET)
+            key = _keys(scores, b, complete)
+            take, place = _select(key, tl.sum((key >= 0).to(tl.int32)), BUDGET)
             tl.debug_barrier()  # everyone has read the tiles
             tl.store(out + place, b, mask=take)
 
 
 @triton.jit
-def _product(x, y, SPLIT: tl.constexpr):
-    """Matrix product of float32 with bfloat16 (SPLIT) or float32.
+def _product(x, y, SCALE: tl.constexpr, SPLIT: tl.constexpr):
+    """Matrix product of float32 with bfloat16 (SPLIT) or float32, times a number.
 
     The tensor cores multiply bfloat16 exactly, and add in float32. Split into two bfloat16 numbers, x keeps 16 of its
     24 bits; that costs two products instead of one, and stays within 2^-16 of the float32 product.
@@ -310,9 +349,9 @@ def _product(x, y, SPLIT: tl.constexpr):
     if SPLIT:
         high = x.to(tl.bfloat16)
         rest = (x - high.to(tl.float32)).to(tl.bfloat16)
-        total = tl.dot(rest, y, tl.dot(high, y))
+        total = tl.dot(high, y) * SCALE + tl.dot(rest, y) * SCALE  # so that neither waits for the other
     else:
-        total = tl.dot(x, y.to(tl.float32), input_precision="ieee")
+        total = tl.dot(x, y.to(tl.float32), input_precision="ieee") * SCALE
     return total
 
 
@@ -363,11 +402,11 @@ def attend(
         query = tl.load(
             q + (row * NH + kv * group + head)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0
         )
-        logits = _product(query, tl.trans(key), SPLIT) * (HD**-0.5)
+        logits = _product(query, tl.trans(key), HD**-0.5, SPLIT)
         logits = tl.where(inside[None, :], logits, float("-inf"))
         top = tl.max(logits, 1)
         weights = tl.exp(logits - top[:, None])
-        out = _product(weights, value, SPLIT)
+        out = _product(weights, value, 1.0, SPLIT)
         to = (row * NH + kv * group + head) * PARTS + piece
         tl.store(part + to[:, None] * HD + lane[None, :], out, mask=known[:, None])
         tl.store(peak + to, top, mask=known)
@@ -375,41 +414,46 @@ def attend(
 
 
 @triton.jit
+def _merged(part, peak, weight, at, pieces, lane, HD: tl.constexpr, ROOM: tl.constexpr):
+    """Some lanes of a head's parts, of which there are at most ROOM, put together."""
+    piece = tl.arange(0, ROOM)
+    there = piece < pieces
+    values = tl.load(part + (at + piece)[:, None] * HD + lane[None, :], mask=there[:, None], other=0.0)
+    peaks = tl.load(peak + at + piece, mask=there, other=float("-inf"))
+    weights = tl.load(weight + at + piece, mask=there, other=0.0)
+    scale = tl.exp(peaks - tl.max(peaks, 0))
+    return tl.sum(scale[:, None] * values, 0) / tl.sum(scale * weights, 0)
+
+
+@triton.jit
 def merge(
     part, peak, weight, qg, seen, gated, q, s, sums,
     NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, CELLS: tl.constexpr,
-    PARTS: tl.constexpr, ROOM: tl.constexpr, LOT: tl.constexpr, PDL: tl.constexpr,
+    PARTS: tl.constexpr, FEW: tl.constexpr, ROOM: tl.constexpr, LANES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Merge a row's parts, gate, and quantise for the output projection. Grid: (T, NH).
+    """Merge a row's parts, gate, and quantise for the output projection. Grid: (T, NH, HD / LANES).
 
     Args:
         part, peak, weight: as `attend` leaves them.
         qg: float32 [T, NH, 2, HD].
         seen: as for `prepare`.
         gated: float32 [T, NH*HD], out; q, s, sums: the same quantised, out.
-        ROOM: power of two, at least PARTS.
-        LOT: parts added at a time; power of two.
+        FEW, ROOM: powers of two; as many parts are read as there are, if not more than FEW, else ROOM, at least PARTS.
+        LANES: of a head, a multiple of 32.
     """
     release(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     have = tl.load(seen + row)
     pieces = (tl.minimum(have // RATIO, BUDGET) * RATIO + have % RATIO + CELLS - 1) // CELLS
-    lane, part_, lot = tl.arange(0, HD), tl.arange(0, ROOM), tl.arange(0, LOT)
+    lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
     at = (row * NH + head) * PARTS
     wait(PDL)
-    there = part_ < pieces
-    gate = tl.load(qg + (row * NH + head) * 2 * HD + HD + lane)
-    peaks = tl.load(peak + at + part_, mask=there, other=float("-inf"))
-    weights = tl.load(weight + at + part_, mask=there, other=0.0)
-    top = tl.max(peaks, 0)
-    below = tl.sum(tl.exp(peaks - top) * weights, 0)
-    total = tl.zeros([LOT, HD], tl.float32)
-    for first in range(0, pieces, LOT):
-        here = first + lot
-        known = here < pieces
-        values = tl.load(part + (at + here)[:, None] * HD + lane[None, :], mask=known[:, None], other=0.0)
-        scale = tl.exp(tl.load(peak + at + here, mask=known, other=float("-inf")) - top)
-        total += scale[:, None] * values
-    out = tl.sum(total, 0) / below * sigmoid(gate)
+    gate = sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
+    if pieces <= FEW:
+        out = _merged(part, peak, weight, at, pieces, lane, HD, FEW)
+    else:
+        out = _merged(part, peak, weight, at, pieces, lane, HD, ROOM)
+    out *= gate
     tl.store(gated + (row * NH + head) * HD + lane, out)
-    store_quantised(q, s, sums, row, out, head * HD // 32, (head + 1) * HD // 32, NH * HD // 32, HD // 32)
+    block = (head * HD + tl.program_id(2) * LANES) // 32
+    store_quantised(q, s, sums, row, out, block, block + LANES // 32, NH * HD // 32, LANES // 32)

@@ -49,7 +49,7 @@ def gather(w, table, ids, out, N, B, KIND: tl.constexpr, BLOCKS: tl.constexpr, P
     release(PDL)
     wait(PDL)
     row = tl.load(ids + t).to(tl.int64)
-    low, high, scales = decode(KIND, w, table, row, first, wide, B, 1, BLOCKS)
+    low, high, scales = decode(KIND, w, table, row, first, row * B + block, mask, wide, B, BLOCKS)
     for i in tl.static_range(4):
         for j in tl.static_range(4):
             at = out + t * 32 * B + block * 32 + 4 * i + j

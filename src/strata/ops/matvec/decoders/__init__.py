@@ -155,10 +155,14 @@ def unpack(KIND: tl.constexpr, raw, table, here):
 
 
 @triton.jit
-def decode(KIND: tl.constexpr, w, table, top, first, N, B, H: tl.constexpr, L: tl.constexpr):
-    """A tile of a matrix ``[N, 32 B]`` at once, blocks that are not there as zeros: words 0-3, words 4-7, scales."""
+def decode(KIND: tl.constexpr, w, table, top, first, at, mask, N, B, L: tl.constexpr):
+    """A tile of a matrix ``[N, 32 B]`` at once: words 0-3, words 4-7, scales.
+
+    ``at``, numbers of its blocks, says only how many there are; with a ``mask``, blocks behind a row's end are zeros.
+    """
+    H: tl.constexpr = at.shape[0] // L
     here = place(top, first, N, B, H, L)
-    return unpack(KIND, fetch(KIND, w, N * B, here, 0, L, False), lexicon(KIND, table, H * L), here)
+    return unpack(KIND, fetch(KIND, w, N * B, here, 0, L, mask is None), lexicon(KIND, table, H * L), here)
 
 
 @triton.jit

@@ -1,0 +1,42 @@
+"""Launches that are captured once and repeated from then on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class Recording:
+    """Graphs that follow one another.
+
+    Handing a graph over takes the host a tenth of a microsecond for each launch, and the device begins when it has all
+    of it. In parts, it works on the first while it is given the next.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._capture: torch.cuda.graph | None = None
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """Record what is launched inside, which does not run."""
+        self._capture = torch.cuda.graph(torch.cuda.CUDAGraph())
+        with self._capture:
+            yield
+        self._graphs.append(self._capture.cuda_graph)
+        self._capture = None
+
+    def cut(self) -> None:
+        """Inside `capture`: what follows is the next part. No other stream may be in use."""
+        assert self._capture is not None
+        done = self._capture.cuda_graph
+        done.capture_end()
+        self._graphs.append(done)
+        following = torch.cuda.CUDAGraph()
+        following.capture_begin(pool=done.pool())
+        self._capture.cuda_graph = following
+
+    def replay(self) -> None:
+        """Run it all again."""
+        for graph in self._graphs:
+            graph.replay()
