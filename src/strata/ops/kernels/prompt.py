@@ -4,6 +4,7 @@ from typing import Any
 
 from strata.ops.kernels.entry import Kernel
 from strata.ops.prompt import attention, delta, expand, experts, heads, plan, prepare, product, streams
+from strata.ops.prompt.order import order
 from strata.ops.prompt.tiles import Tile, attention_tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
 
 FIRST = 80
@@ -21,7 +22,7 @@ CORE = frozenset(
     for name in (
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
-        *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
+        *("arrange.4096", "count", "order", "combine", "convolve", "gate", "tail", "pairs", "scan"),
         *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "swiglu", "floats.fp32", "finely"),
     )
 )
@@ -92,29 +93,31 @@ def _experts(arch: int) -> list[Kernel]:
     }  # fmt: skip
     found = []
     for room in _ROOMS:
-        t = expert_tile(arch, room, 10, 512)
-        shape = {"BM": t.rows, "BN": t.columns, "L": t.blocks, "SWAP": t.swap, "EVEN": True, "SCALED": False}
+        tile = expert_tile(arch, room, 10, 512)
+        shape = {"BM": tile, "EVEN": True, "SCALED": False}
         found += [
             _kernel(
-                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps, t.stages,
-                ("stride", "up_at"),
+                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind},
+                aligned=("stride", "up_at"),
             )
             for kind in ("IQ3_XXS", "Q4_K", "IQ2_S")
         ]  # fmt: skip
         found += [
             _kernel(
-                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
-                ("stride", "down_at"),
+                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind},
+                aligned=("stride", "down_at"),
             )
             for kind in ("IQ4_NL", "Q8_0")
         ]  # fmt: skip
         ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
-        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
+        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": tile, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
+    ordered = {"x": _H, "counts": _I, "out": _H, "K": "i32"}
     combine = {"y": _H, "shares": _F, "shared": _H, "shared_shares": _F, "counts": _I, "out": _F, "N": "i32"}
     return [
         *found,
         _kernel("count", plan.count, count, {"BLOCK": 4096}),
+        _kernel("order", order, ordered, {"PER": 10, "ROWS": 16}, aligned=("K",)),
         _kernel("combine", experts.combine, {**combine, "topk": "i32"}, {"BLOCK": 512}, aligned=("N",)),
     ]
 
