@@ -107,3 +107,22 @@ def test_combine_in_the_routers_order():
     expected = expected + last[:3, None] * shared[:3].float()
     torch.testing.assert_close(out[:3], expected, rtol=0, atol=1e-6)
     assert (out[3:] == 7).all()
+
+
+def test_swiglu_of_the_shared_expert():
+    x, out = torch.randn(3, 80, generator=torch.Generator().manual_seed(2)) * 4, torch.full((3, 40), 7.0).half()
+    Kernels("strata.ops.prompt.streams").swiglu[(2, 3)](x, _counts(2), out, N=40, BLOCK=32)
+    gate, up = x[:2].double().split(40, 1)
+    torch.testing.assert_close(out[:2].double(), gate * torch.sigmoid(gate) * up, rtol=2.0**-10, atol=1e-6)
+    assert (out[2] == 7).all()
+
+
+def test_an_experts_matrices_are_the_slots():
+    from strata.ops.planes import unpack
+    from strata.ops.prompt.grouped import matrices
+
+    made = layer(("Q8_0", "Q4_K", "IQ4_NL"), 256, 64, 3, np.random.default_rng(1), shared=False)
+    number = int(made.slots.slot_of[1])
+    for matrix, expected in zip(matrices(made.slots, number), made.matrices[1], strict=True):
+        raw = unpack(matrix.type, matrix.data, matrix.rows, matrix.width)
+        assert torch.equal(raw, torch.from_numpy(expected.raw))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strata.ops.experts.slots import Slots
 from strata.ops.matvec.tables import codewords
-from strata.ops.matvec.triton import arch
+from strata.ops.matvec.triton import PlaneMatrix, arch
 from strata.ops.prompt import experts, plan
 from strata.ops.prompt.matrices import OPTIONS
 from strata.ops.prompt.tiles import ExpertTile, expert_tile
@@ -96,3 +96,15 @@ def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, c
         y, shares, shared, shared_shares, counts, out, width, topk, BLOCK=block, num_warps=4, **OPTIONS
     )
     return out
+
+
+def matrices(slots: Slots, number: int) -> tuple[PlaneMatrix, PlaneMatrix, PlaneMatrix]:
+    """Gate, up and down of the expert in slot ``number``."""
+    kind, one = slots.layout, slots.data[number]
+    scales = (None, None, None) if slots.scales is None else [x[number : number + 1] for x in slots.scales]
+    wide, tall = (kind.inner, kind.hidden), (kind.hidden, kind.inner)
+    shapes = (kind.gate, *wide), (kind.up, *wide), (kind.down, *tall)
+    gate, up, down = (
+        PlaneMatrix(*shape, one[part], scale) for shape, part, scale in zip(shapes, kind.parts, scales, strict=True)
+    )
+    return gate, up, down

@@ -81,6 +81,13 @@ def exact_tile(arch: int, room: int) -> Tile:
     return Tile(64, 64, 64, 4, 4)
 
 
+def attention_tile(arch: int) -> tuple[int, int]:
+    """Pairs of row and head that a program of `attention.dense` takes, and its warps."""
+    if arch == 0:
+        return 64, 4
+    return (64, 8) if arch in _ROOMY else (32, 4)
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
     """Of a grouped product.
