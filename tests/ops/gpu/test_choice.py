@@ -1,4 +1,4 @@
-"""Choice, acceptance and routing kernels against the engine's own choice and float64."""
+"""Choice and acceptance kernels against the engine's own choice."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from strata.engine import Sampling
 from strata.engine.choice import NotFiniteError
 from strata.engine.chooser import Chooser
 from strata.model.decision import Greedy
-from support.launch import NATIVE, Kernels
+from support.launch import NATIVE
 
 V = 2100
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
@@ -116,26 +116,3 @@ def test_nothing_but_banned_ids():
     choice.prepare([rule])
     choice.launch(torch.zeros(1, 4, device=DEVICE), ones, zero, first, 1, dependent.launch(DEVICE))
     assert choice.read([[7]], [rule], 1)[0].broken == 0
-
-
-@pytest.mark.parametrize("kind", ["random", "ties", "all equal", "minus infinity"])
-def test_routing(kind):
-    """Against a stable sort in float64 (case P07)."""
-    triton = Kernels("strata.ops.moe.gpu")
-
-    logits = torch.randn(4, 512, generator=torch.Generator().manual_seed(4)) * 2
-    if kind == "ties":
-        logits = (logits * 2).round()
-    if kind == "all equal":
-        logits = torch.zeros(4, 512)
-    if kind == "minus infinity":
-        logits[:, 3:] = -torch.inf
-    experts, weights = torch.full((4, 10), -9, dtype=torch.int32), torch.full((4, 10), torch.nan)
-    gates, shared = torch.tensor([[-1.0], [0.0], [2.0], [50.0]]), torch.full((4,), torch.nan)
-    triton.route[(4,)](torch.cat((logits, gates), 1), experts, weights, shared, E=512, TOPK=10, BLOCK=512)
-    torch.testing.assert_close(shared, gates[:, 0].sigmoid(), rtol=4 * 2.0**-24, atol=0)
-    shares, order = torch.sort(logits.double().softmax(-1), dim=-1, descending=True, stable=True)
-    assert torch.equal(experts.long(), order[:, :10])
-    expected = shares[:, :10] / shares[:, :10].sum(-1, keepdim=True)
-    # Two exponentials of 2 ulp, a sum of ten and a division.
-    torch.testing.assert_close(weights.double(), expected, rtol=16 * 2.0**-24, atol=1e-30)

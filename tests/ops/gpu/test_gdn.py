@@ -14,6 +14,7 @@ from support.launch import Kernels, holds_quantised, poisoned
 NK, NV, D, TAPS, LAYERS, SLOTS, PLACES, VALUES = 2, 4, 32, 4, 2, 3, 6, 16
 CHANNELS = (2 * NK + NV) * D
 EPS = 1e-6
+WIDTH = 48
 HEADS = {"NK": NK, "NV": NV, "D": D}
 
 
@@ -49,7 +50,7 @@ class Case:
         self.taps, self.a, self.dt = normal(CHANNELS, TAPS), -normal(NV).exp(), normal(NV)
         self.norm = normal(D)
         self.u, self.z = normal(8, CHANNELS)[:count], normal(8, NV * D)[:count]
-        self.alpha, self.beta = normal(8, NV)[:count], normal(8, NV)[:count]
+        self.x, self.gates = normal(8, WIDTH)[:count], normal(2 * NV, WIDTH) / WIDTH**0.5
         self.gated = torch.full((count, NV * D), torch.nan)
         self.q, self.s, self.sums = poisoned(count, NV * D)
         self.owner = torch.tensor([i for i, n in enumerate(rows) for _ in range(n)], dtype=torch.int32)
@@ -57,13 +58,13 @@ class Case:
         self.steps = torch.full((count, NV * D), torch.nan)
         self.decay = torch.full((count, NV), torch.nan)
 
-    def run(self, kernels, layer: int) -> None:
+    def run(self, kernels, layer: int, turn: int = 1) -> None:
         out = torch.full_like(self.z, torch.nan)
         kernels.window[(NV, len(self.rows), D // VALUES)](
-            self.u, torch.cat((self.alpha, self.beta), 1), self.tails, self.slots, self.first, self.taps,
+            self.u, self.x, self.gates, self.tails, self.slots, self.first, self.taps,
             self.a, self.dt, self.states, self.places, self.spares,
-            self.kept, self.mixed, self.steps, self.decay, out, layer,
-            LAYERS=LAYERS, TAPS=TAPS, VALUES=VALUES, PDL=False, enable_fp_fusion=False, **HEADS,
+            self.kept, self.mixed, self.steps, self.decay, torch.full_like(self.decay, torch.nan), out, layer, turn,
+            LAYERS=LAYERS, TAPS=TAPS, VALUES=VALUES, WIDTH=WIDTH, PART=32, PDL=False, enable_fp_fusion=False, **HEADS,
         )  # fmt: skip
         outputs = (self.gated, self.q, self.s, self.sums)
         kernels.gate[(sum(self.rows), NV)](out, self.z, self.norm, EPS, *outputs, NV=NV, D=D, PDL=False)
@@ -73,13 +74,14 @@ class Case:
         begin, slot = int(self.first[conversation]), int(self.slots[conversation])
         piece = slice(begin, begin + rows)
         mixed = silu(convolve(torch.cat((self.tails[slot, layer], self.u[piece])), self.taps))
+        alpha, beta = (self.x[piece] @ self.gates.T).split(NV, -1)
         q, k, v = mixed.split((NK * D, NK * D, NV * D), -1)
         o, state = recurrent(
             unit(q.unflatten(-1, (NK, D))) * D**-0.5,
             unit(k.unflatten(-1, (NK, D))),
             v.unflatten(-1, (NV, D)),
-            sigmoid(self.beta[piece]),
-            self.a * softplus(self.alpha[piece] + self.dt),
+            sigmoid(beta),
+            self.a * softplus(alpha + self.dt),
             self.states[self.places[conversation], layer],
         )
         z = self.z[piece].unflatten(-1, (NV, D))
@@ -113,6 +115,14 @@ def test_windows_of_several_conversations(kernels, rows):
     assert torch.equal(case.states[:, 1 - layer], before[:, 1 - layer])
 
 
+def test_going_through_the_instructions_first_changes_nothing(kernels):
+    plain, twice = Case([2, 1]), Case([2, 1])
+    plain.run(kernels, 1)
+    twice.run(kernels, 1, turn=0)
+    for name in ("states", "kept", "mixed", "steps", "decay", "gated"):
+        assert torch.equal(getattr(plain, name).nan_to_num(9), getattr(twice, name).nan_to_num(9)), name
+
+
 def test_a_row_has_the_bytes_it_has_alone(kernels):
     """Rows of one window, against windows of one row committed in between."""
     whole, single = Case([4]), Case([4])
@@ -122,7 +132,7 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
         one = Case([1])
         for name in ("tails", "states", "places", "spares"):
             setattr(one, name, getattr(single, name))
-        for name in ("u", "z", "alpha", "beta", "gated", "q", "s", "sums"):
+        for name in ("u", "z", "x", "gated", "q", "s", "sums"):
             setattr(one, name, getattr(single, name)[row : row + 1])
         one.run(kernels, 0)
         kernels.shift[(CHANNELS // 64, 1, LAYERS)](
@@ -150,7 +160,7 @@ def test_a_row_has_the_bytes_it_has_alone(kernels):
 def test_committing_some_rows_leaves_what_a_shorter_window_leaves(kernels, accepted):
     case, short = Case([3]), Case([max(accepted, 1)])
     slot, layer, spare = int(case.slots[0]), 1, int(case.spares[0])
-    for name in ("u", "z", "alpha", "beta"):
+    for name in ("u", "z", "x"):
         setattr(short, name, getattr(case, name)[: max(accepted, 1)])
     short.states, short.tails = case.states.clone(), case.tails.clone()
     before = case.states.clone()

@@ -77,7 +77,7 @@ class Case:
         """The cell of every row."""
         return [self.committed[i] + j for i, n in enumerate(self.rows) for j in range(n)]
 
-    def run(self, kernels) -> torch.Tensor:
+    def run(self, kernels, turn: int = 1) -> torch.Tensor:
         """Attention's gated output, before quantising: [T, NH*HD]."""
         cells, count = self.cells(), sum(self.rows)
         take = [(i, self.committed[i] + j) for i, n in enumerate(self.rows) for j in range(n)]
@@ -99,20 +99,20 @@ class Case:
         self.scores = torch.full((count, most), torch.nan)
         peaks = torch.full((count, most // TILE), torch.nan)
         kernels.score[(len(self.rows), 2, -(-max(self.rows) // 2))](
-            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most,
-            IH=IH, ID=ID, BLOCK=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
+            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most, turn,
+            IH=IH, ID=ID, BLOCK=16, LANES=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
+        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, turn, **LAYOUT, **SELECT)
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](
-            self.q_out, self.keys, self.values, self.chosen, *where, *paged, part, peak, weight,
-            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, SPLIT=False, PDL=False, **LAYOUT,
+            self.q_out, self.keys, self.values, self.chosen, *where, *paged, part, peak, weight, turn,
+            NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, LANES=32, SPLIT=False, PDL=False, **LAYOUT,
         )  # fmt: skip
         gated, (q, s, sums) = torch.full((count, NH * HD), torch.nan), poisoned(count, NH * HD)
         kernels.merge[(count, NH, 2)](
-            part, peak, weight, self.qg, where[1], gated, q, s, sums,
+            part, peak, weight, self.qg, where[1], gated, q, s, sums, turn,
             NH=NH, HD=HD, CELLS=CELLS, PARTS=PARTS, FEW=1, ROOM=4, LANES=32, PDL=False, **LAYOUT,
         )  # fmt: skip
         holds_quantised(gated, q, s, sums)
@@ -160,6 +160,10 @@ def test_new_cells_and_completed_blocks_are_in_their_pages(kernels):
             torch.testing.assert_close(got, case.block(i, block))
             before[page, block % (PAGE // RATIO)] = got
     assert torch.equal(case.blocks.nan_to_num(9), before.nan_to_num(9)), "nothing else was written"
+
+
+def test_going_through_the_instructions_first_changes_nothing(kernels):
+    assert torch.equal(Case([37], [3]).run(kernels), Case([37], [3]).run(kernels, turn=0))
 
 
 def test_rows_do_not_depend_on_company(kernels):
@@ -212,7 +216,10 @@ def test_choosing_is_a_stable_sort(kernels, kind):
         peaks[row, : len(tiles)] = torch.from_numpy(tiles)
     chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
     seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
-    kernels.choose[(len(lengths),)](scores, peaks, most, seen, chosen, **LAYOUT, **select)
+    again = torch.full_like(chosen, -1)
+    kernels.choose[(len(lengths),)](scores, peaks.clone(), most, seen, chosen, 1, **LAYOUT, **select)
+    kernels.choose[(len(lengths),)](scores, peaks, most, seen, again, 0, **LAYOUT, **select)
+    assert torch.equal(chosen, again)
     for row, values in enumerate(rows):
         expected = sorted(sorted(range(len(values)), key=lambda b: (-values[b], b))[:BUDGET])
         assert chosen[row].tolist() == expected, lengths[row]
@@ -224,7 +231,7 @@ def test_numbers_that_are_none_choose_blocks_that_exist(kernels):
     scores[0, ::3] = torch.nan
     scores[0, 1::3] = -torch.nan
     chosen = torch.full((1, BUDGET), -1, dtype=torch.int32)
-    kernels.choose[(1,)](scores, torch.rand((1, 16)), 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
+    kernels.choose[(1,)](scores, torch.rand((1, 16)), 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen, 1,
                          **LAYOUT, **SELECT)  # fmt: skip
     assert len(set(chosen[0].tolist())) == BUDGET
     assert all(0 <= block < 30 for block in chosen[0].tolist())

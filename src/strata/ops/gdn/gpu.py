@@ -24,6 +24,9 @@ WARPS = 4
 VALUES = 32
 """Values of a head a program takes: more programs, each with fewer rows of registers to fill."""
 
+PART = 512
+"""Numbers of a row of the gates multiplied at a time."""
+
 
 @triton.jit
 def _taps(taps, channel, TAPS: tl.constexpr):
@@ -35,14 +38,37 @@ def _taps(taps, channel, TAPS: tl.constexpr):
 
 
 @triton.jit
-def _convolved(u, tail, weights, row, begin, channel, channels: tl.constexpr, TAPS: tl.constexpr):
-    """A row's channels after convolution and silu over the TAPS rows up to it, of the tail where before `begin`."""
+def _convolved(u, tail, weights, row, begin, channel, live, channels: tl.constexpr, TAPS: tl.constexpr):
+    """A row's channels after convolution and silu over the TAPS rows up to it, of the tail where before `begin`.
+
+    Nothing is read unless `live`.
+    """
     total = tl.zeros(channel.shape, tl.float32)
     for j in tl.static_range(TAPS):
         at = row + (j - (TAPS - 1))
         source = tail + (at - begin + TAPS - 1) * channels if at < begin else u + at * channels
-        total += weights[j] * tl.load(source + channel)
+        total += weights[j] * tl.load(source + channel, mask=(channel >= 0) & live, other=0.0)
     return silu(total)
+
+
+@triton.jit
+def _line(w, row, WIDTH: tl.constexpr, PART: tl.constexpr):
+    """A row of a matrix, in parts."""
+    parts = ()
+    for j in tl.static_range((WIDTH + PART - 1) // PART):
+        at = j * PART + tl.arange(0, PART)
+        parts = parts + (tl.load(w + row * WIDTH + at, mask=at < WIDTH, other=0.0),)
+    return parts
+
+
+@triton.jit
+def _times(parts, x, live, WIDTH: tl.constexpr, PART: tl.constexpr):
+    """The product of such a row with a vector; nothing is read unless `live`."""
+    total = tl.zeros([PART], tl.float32)
+    for j in tl.static_range((WIDTH + PART - 1) // PART):
+        at = j * PART + tl.arange(0, PART)
+        total += parts[j] * tl.load(x + at, mask=(at < WIDTH) & live, other=0.0)
+    return tl.sum(total, 0)
 
 
 @triton.jit
@@ -51,17 +77,19 @@ def _unit(x):
     return x / tl.sqrt_rn(tl.sum(x * x, 0) + 1e-6)
 
 
-@triton.jit(do_not_specialize=["layer"])
-def window(
-    u, gates, tails, slots, first, taps, a, dt, states, places, spares, kept, mixed, steps, decay, out, layer,
+@triton.jit(do_not_specialize=["layer", "turn"])
+def window(  # noqa: PLR0915  # all of it in one launch
+    u, x, gates, tails, slots, first, taps, a, dt, states, places, spares,
+    kept, mixed, steps, decay, strength, out, layer, turn,
     LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, TAPS: tl.constexpr,
-    VALUES: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, PART: tl.constexpr, VALUES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """From the projections to what the rule gives. Grid: (NV, conversations of the window, D / VALUES).
+    """From the projection to what the rule gives. Grid: (NV, conversations of the window, D / VALUES).
 
     Args:
         u: float32 [T, channels], the projection before the convolution: heads of q, of k, of v.
-        gates: float32 [T, 2 NV], projections: alpha, then beta.
+        x: float32 [T, WIDTH], what was projected.
+        gates: float32 [2 NV, WIDTH], the projections alpha, then beta: two numbers a head, not worth a launch.
         tails: float32 [slots, LAYERS, TAPS-1, channels], the rows before the window.
         slots: int32 [conversations].
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
@@ -73,9 +101,13 @@ def window(
         kept: float32 [T, channels], out: u, for `shift`.
         mixed: float32 [T, channels], out: q and k of length one, q also scaled, and v, after the convolution.
         steps: float32 [T, NV*D], out, for `replay`: what a row adds to the state for a key of one.
-        decay: float32 [T, NV], out, likewise.
+        decay, strength: float32 [T, NV], out, likewise.
+        PART: of WIDTH, multiplied at a time; power of two.
         out: float32 [T, NV*D], out.
         layer: among the recurrent ones.
+        turn: 0 to go through the instructions once before the wait, reading and storing nothing, or 1. All 15 KB of
+            them come from device memory in every layer, because the weights of a token pass through the caches in
+            between, and that takes longer than what they do.
     """
     release(PDL)
     head, conversation = tl.program_id(0), tl.program_id(1)
@@ -87,38 +119,52 @@ def window(
     of_q, of_k, of_v = source * D + lane, (NK + source) * D + lane, (2 * NK + head) * D + values
     taps_q, taps_k, taps_v = _taps(taps, of_q, TAPS), _taps(taps, of_k, TAPS), _taps(taps, of_v, TAPS)
     rate, shift_ = tl.load(a + head), tl.load(dt + head)
+    alpha, beta = _line(gates, head, WIDTH, PART), _line(gates, NV + head, WIDTH, PART)
     begin, end = tl.load(first + conversation), tl.load(first + conversation + 1)
     tail = tails + (tl.load(slots + conversation).to(tl.int64) * LAYERS + layer) * (TAPS - 1) * channels
     cell = head * D * D + lane[:, None] * D + values[None, :]
     here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
     there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
     state = tl.load(here + cell)
-    wait(PDL)
-    for row in range(begin, end):
-        line = row * channels
-        query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, channels, TAPS)) * (D**-0.5)
-        key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, channels, TAPS))
-        tl.store(mixed + line + of_q, query)  # the programs that share them all store the same bytes
-        tl.store(mixed + line + of_k, key)
-        tl.store(mixed + line + of_v, _convolved(u, tail, taps_v, row, begin, of_v, channels, TAPS))
-        tl.store(kept + line + of_v, tl.load(u + line + of_v))
-        if (head < NK) & (tl.program_id(2) == 0):
-            tl.store(kept + line + of_q, tl.load(u + line + of_q))
-            tl.store(kept + line + of_k, tl.load(u + line + of_k))
-    tl.debug_barrier()
-    for row in range(begin, end):
-        line = row * channels
-        query, key = tl.load(mixed + line + of_q), tl.load(mixed + line + of_k)
-        value = tl.load(mixed + line + of_v)
-        fades = tl.exp(rate * softplus(tl.load(gates + row * 2 * NV + head) + shift_))
-        learns = sigmoid(tl.load(gates + row * 2 * NV + NV + head))
-        state = state * fades
-        step = (value - tl.sum(state * key[:, None], 0)) * learns
-        state = state + key[:, None] * step[None, :]
-        at = row * NV * D + head * D + values
-        tl.store(out + at, tl.sum(state * query[:, None], 0))
-        tl.store(steps + at, step)
-        tl.store(decay + row * NV + head, fades)
+    for again in range(turn, 2):
+        live = again > 0
+        if live:
+            wait(PDL)
+        last = tl.where(live, end, begin + 1)
+        some, every = (values >= 0) & live, (lane >= 0) & live
+        first_of_head = every & (tl.program_id(2) == 0) & (head < NK)
+        for row in range(begin, last):
+            fades = tl.exp(rate * softplus(_times(alpha, x + row * WIDTH, live, WIDTH, PART) + shift_))
+            learns = sigmoid(_times(beta, x + row * WIDTH, live, WIDTH, PART))
+            # What several programs need they all store, with the same bytes.
+            tl.store(decay + row * NV + head, fades, mask=live)
+            tl.store(strength + row * NV + head, learns, mask=live)
+            line = row * channels
+            query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, live, channels, TAPS)) * (D**-0.5)
+            key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, live, channels, TAPS))
+            tl.store(mixed + line + of_q, query, mask=every)
+            tl.store(mixed + line + of_k, key, mask=every)
+            value = _convolved(u, tail, taps_v, row, begin, of_v, live, channels, TAPS)
+            tl.store(mixed + line + of_v, value, mask=some)
+            tl.store(kept + line + of_v, tl.load(u + line + of_v, mask=some, other=0.0), mask=some)
+            for_q = tl.load(u + line + of_q, mask=first_of_head, other=0.0)
+            tl.store(kept + line + of_q, for_q, mask=first_of_head)
+            for_k = tl.load(u + line + of_k, mask=first_of_head, other=0.0)
+            tl.store(kept + line + of_k, for_k, mask=first_of_head)
+        tl.debug_barrier()
+        for row in range(begin, last):
+            line = row * channels
+            query = tl.load(mixed + line + of_q, mask=every, other=0.0)
+            key = tl.load(mixed + line + of_k, mask=every, other=0.0)
+            value = tl.load(mixed + line + of_v, mask=some, other=0.0)
+            faded = state * tl.load(decay + row * NV + head, mask=live, other=0.0)
+            share = tl.load(strength + row * NV + head, mask=live, other=0.0)
+            step = (value - tl.sum(faded * key[:, None], 0)) * share
+            faded = faded + key[:, None] * step[None, :]
+            state = tl.where(live, faded, state)
+            at = row * NV * D + head * D + values
+            tl.store(out + at, tl.sum(faded * query[:, None], 0), mask=some)
+            tl.store(steps + at, step, mask=some)
     tl.store(there + cell, state)
 
 

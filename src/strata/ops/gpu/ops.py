@@ -43,7 +43,7 @@ SCORED = 64
 SCORED_ROWS = 8
 """Rows for which it does so together."""
 
-SCORERS = 512
+SCORERS = 128
 """Most programs that score one conversation's rows."""
 
 CHOOSERS = 8
@@ -115,7 +115,7 @@ class GpuOps:
         self._prompt = None
         if tensor_cores:
             select = self._few, self._tile
-            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=graphs)
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=self._graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
@@ -380,31 +380,32 @@ class GpuOps:
             self._recording.cut()
 
     def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
-        """The projections, raw: u, z, gates."""
+        """What is projected, u, raw, and what to call for z, raw."""
         if isinstance(m, PromptRows):
             return self._reader.gdn_project(m, w)
         self._count_mixer()
-        # The few programs of the gates are handed over before the many of the others.
-        u, gates, z = self._branches.beside(*(partial(linear, m, x) for x in (w.qkv, w.gates, w.z)))
-        return u, z, gates
+        z = self._branches.begin("z", partial(linear, m, w.z))  # computed beside the rule, too
+        return m.x, linear(m, w.qkv), z
 
-    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: weights.Gdn) -> Rows | PromptRows:
+    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: DeviceGdn) -> Rows | PromptRows:
         """See `Ops.gdn_mix`."""
         if isinstance(batch, PromptBatch):
             return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
-        u, z, gates = x
-        raw, values = torch.empty_like(z), min(gdn.VALUES, g.d)
+        m, u, z = x
+        raw = torch.empty((batch.rows, g.nv * g.d), dtype=torch.float32, device=self._device)
+        values = min(gdn.VALUES, g.d)
+        strength = torch.empty((batch.rows, g.nv), dtype=torch.float32, device=self._device)
         gdn.window[(g.nv, batch.conversations, g.d // values)](
-            u, gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
-            pool.states, batch.places, batch.spares,
-            batch.u[layer], batch.mixed[layer], batch.steps[layer], batch.decay[layer], raw, layer,
-            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, VALUES=values,
-            **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
+            u, m, w.gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
+            pool.states, batch.places, batch.spares, batch.u[layer], batch.mixed[layer], batch.steps[layer],
+            batch.decay[layer], strength, raw, layer, 0 if self._launch["PDL"] else 1,
+            LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, WIDTH=self._c.H, PART=gdn.PART,
+            VALUES=values, **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
         out = Rows.empty(batch.rows, g.nv * g.d, self._device)
         gdn.gate[(batch.rows, g.nv)](
-            raw, z, w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
+            raw, z(), w.norm, self._c.eps, *out.targets, NV=g.nv, D=g.d,
             **self._launch, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         return out
@@ -445,29 +446,30 @@ class GpuOps:
         )  # fmt: skip
         budget = q.budget // q.ratio
         common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
+        turn = 0 if self._launch["PDL"] else 1
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
         groups = -(-max(batch.counts) // SCORED_ROWS)
         qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
             index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, ROWS=SCORED_ROWS, PRECISION=self._precision, **common, **select,
-            num_warps=4,
+            turn, IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
+            **common, **select, num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
+            scores, peaks, self._most_blocks, batch.seen, chosen, turn, **common, **select, num_warps=CHOOSERS
         )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
+            query, keys, values, chosen, *rows_, *paged, part, peak, weight, turn,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, _power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
-            SPLIT=self._split, **common, num_warps=4,
+            LANES=min(64, q.hd), SPLIT=self._split, **common, num_warps=8, num_stages=3,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         lanes = min(64, q.hd)
         qsa.merge[(count, q.nh, q.hd // lanes)](
-            part, peak, weight, qg, batch.seen, *out.targets,
+            part, peak, weight, qg, batch.seen, *out.targets, turn,
             NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, FEW=min(8, _power(parts)), ROOM=_power(parts), LANES=lanes,
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

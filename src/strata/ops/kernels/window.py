@@ -79,17 +79,18 @@ def _routes(pdl: dict[str, bool]) -> list[Kernel]:
 
 
 def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
-    given = dict.fromkeys(("u", "gates", "tails"), _F) | {"slots": _I, "first": _I}
+    given = dict.fromkeys(("u", "x", "gates", "tails"), _F) | {"slots": _I, "first": _I}
     weights = {"taps": _F, "a": _F, "dt": _F}
     states = {"states": _F, "places": _I, "spares": _I}
     kept = dict.fromkeys(("mixed", "steps", "decay"), _F)
     accepted = {"first": _I, "accepted": _I, "total": "i32"}
     heads = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES, **pdl}
     tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
-    out = {"kept": _F, **kept, "out": _F, "layer": "i32"}
+    out = {"kept": _F, **kept, "strength": _F, "out": _F, "layer": "i32", "turn": "i32"}
+    more = {"TAPS": 4, "WIDTH": 2560, "PART": gdn.PART}
     gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
     return [
-        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | {"TAPS": 4}, gdn.WARPS),
+        _kernel("gdn.window", gdn.window, {**given, **weights, **states, **out}, heads | more, gdn.WARPS),
         _kernel("gdn.gate", gdn.gate, gate, {"NV": 48, "D": 128, **pdl}),
         _kernel("gdn.replay", gdn.replay, {**kept, **states, **accepted}, heads, 4),
         _kernel("gdn.shift", gdn.shift, tails, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024, **pdl}, 4),
@@ -103,19 +104,19 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
     parts = {"part": _F, "peak": _F, "weight": _F}
     heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, **pdl}
-    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
-    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
-    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
+    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts, "turn": "i32"}
+    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS, "turn": "i32"}
+    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I, "turn": "i32"}
     where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
-    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "turn": "i32"}
     select = {"FEW": 8192, "TILE": 8}
-    lots = {"IH": 4, "ID": 128, "BLOCK": 64, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
+    lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
         _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
         _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
-        _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "SPLIT": split}, 4),
+        _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 64, "SPLIT": split}, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
