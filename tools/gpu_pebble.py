@@ -30,6 +30,9 @@ from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 
 FILES = {"q8_0": "pebble-q8_0.gguf", "iq3": "pebble-iq3.gguf"}
+TOP = 64
+"""Of a row, the likeliest that are kept."""
+
 KEPT = 40
 """Rows of logits kept of a document, for the distance between devices."""
 
@@ -121,9 +124,17 @@ def together(network: Network, prompts: list[list[int]], alone: list[list[int]],
     return result
 
 
-def divergence(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
-    """Mean and largest KL of rows of logits from theirs, in nats."""
-    a, b = (torch.from_numpy(x).double().log_softmax(-1) for x in (theirs, ours))
+def likeliest(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Of rows of logits what a comparison needs: the likeliest ids and their log-probabilities."""
+    values, ids = torch.from_numpy(rows).double().log_softmax(-1).topk(TOP)
+    return {"ids": ids.numpy().astype(np.int16), "logp": values.numpy().astype(np.float32)}
+
+
+def divergence(ours: np.ndarray, ids: np.ndarray, logp: np.ndarray) -> tuple[float, float]:
+    """Mean and largest KL of rows of logits from another's likeliest ids, all others being one event; in nats."""
+    a = torch.from_numpy(logp).double()
+    b = torch.from_numpy(ours).double().log_softmax(-1).gather(1, torch.from_numpy(ids).long())
+    a, b = (torch.cat((x, torch.log1p(-x.exp().sum(-1, keepdim=True).clamp(max=1 - 1e-9))), -1) for x in (a, b))
     kl = (a.exp() * (a - b)).sum(-1)
     return float(kl.mean()), float(kl.max())
 
@@ -140,7 +151,8 @@ def examine(name: str, given: argparse.Namespace, questions: dict[str, Any]) -> 
     began = time.monotonic()
     texts, certain, _ = greedy(network, questions["prompts"], Drafting())
     figures["plain_s"] = round(time.monotonic() - began, 2)
-    arrays = {"rows": np.concatenate([*rows, last]), "texts": json.dumps(texts), "certain": np.array(certain)}
+    arrays: dict[str, Any] = {"rows": np.concatenate([*rows, last]), "texts": json.dumps(texts)}
+    arrays["certain"] = np.array(certain)
     if not given.exact:
         began = time.monotonic()
         drafted, _, figures["head_accepted"] = greedy(
@@ -158,7 +170,7 @@ def examine(name: str, given: argparse.Namespace, questions: dict[str, Any]) -> 
 
 def compare(name: str, figures: dict[str, Any], arrays: dict[str, Any], other: Any, label: str) -> None:
     """Distances from another run."""
-    mean, most = divergence(arrays["rows"], other[f"{name}.rows"])
+    mean, most = divergence(arrays["rows"], other[f"{name}.ids"], other[f"{name}.logp"])
     ours, theirs = json.loads(arrays["texts"]), json.loads(str(other[f"{name}.texts"]))
     figures[f"kl_{label}"] = {"mean": mean, "most": most, "rows": len(arrays["rows"])}
     figures[f"same_texts_{label}"] = [sum(a == b for a, b in zip(ours, theirs, strict=True)), len(ours)]
@@ -188,7 +200,7 @@ def main() -> None:
         for path in given.against:
             compare(name, figures, arrays, np.load(path), path.stem)
         result[name] = figures
-        kept |= {f"{name}.{key}": value for key, value in arrays.items()}
+        kept |= {f"{name}.{key}": value for key, value in (arrays | likeliest(arrays.pop("rows"))).items()}
     if given.save:
         np.savez_compressed(given.save, **kept)
     if given.json:

@@ -22,15 +22,14 @@ TILES = {
     "plain": Tile(ahead=1),
     "four warps": Tile(rows=8, warps=4),
     "short": Tile(rows=8, step=4),
-    "wide": Tile(rows=1, step=32, ahead=2),
+    "wide": Tile(rows=1, step=32, ahead=2, group=2),
     "eights": Tile(rows=4, tiles=2, step=8, ahead=2),
-    "eight warps": Tile(rows=16, tiles=2, warps=8, ahead=2),
 }
 
 
 def _width(name, tile):
     short = 640 if 640 % by_name(name).weights == 0 else 768
-    return short if tile.step == 4 else 2560
+    return short if tile.step < 16 else 2560
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +75,14 @@ def test_steps_that_are_not_full(name, width, case):
     _check(case(name, width), 3, TILES["four"])
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 8])
-@pytest.mark.parametrize("tile", [None, Tile(rows=8, warps=4)], ids=str)
-def test_several_matrices_in_one_launch(tile, rows, case):
+@pytest.mark.parametrize("rows", [1, 4])
+def test_several_matrices_in_one_launch(rows, case):
     """Every one has the bytes of its own product, which are the judge's or depend on no other row."""
     x = case("Q5_K", 2560)[1][8 - rows :].contiguous()
     quantised = matvec.quantise(x)
-    made = [case(name, 2560)[0] for name in ("Q5_K", "Q6_K", "IQ3_XXS")]
+    made = [case(name, 2560)[0] for name in ("Q5_K", "Q6_K")]
     made += [torch.randn((n, 2560), generator=torch.Generator("cuda").manual_seed(n), device="cuda") for n in (96, 70)]
-    for w, y in zip(made, product_all(x, quantised, made, tile), strict=True):
+    for w, y in zip(made, product_all(x, quantised, made, Tile(rows=8, warps=4)), strict=True):
         alone = floats.product(w, x) if isinstance(w, torch.Tensor) else matvec.product(w, quantised)
         assert torch.equal(y, alone)
 

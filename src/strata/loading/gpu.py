@@ -24,6 +24,9 @@ FIRST = 75
 KV = "bf16"
 """The type of keys and values there."""
 
+TENSOR_CORES = 80
+"""Ten times the least compute capability whose tensor cores prompts are read on."""
+
 WINDOW_ROWS = 8
 """Most rows of a window."""
 
@@ -138,7 +141,7 @@ def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, draf
     def cache(cells: int) -> int:
         return cache_bytes(c, slots=conversations, cells=cells, drafts=drafts)
 
-    work = FIXED + work_bytes(c)
+    work = FIXED + work_bytes(c, tensor_cores=card.capability >= TENSOR_CORES)
     least, each = cache(c.context), max(1, cache(64) - cache(0))
     left = card.free - weights - work - least
     if left < 0:
@@ -228,7 +231,7 @@ def network(
 def warm(network: "Network") -> None:
     """Launch everything once, so that kernels are compiled before the first request would wait for them.
 
-    They are kept on disk; the first start with a new card or a new version takes about a minute longer.
+    They are kept on disk; the first start with a new card or a new version compiles some 190.
     """
     from strata.model.decision import Greedy
 

@@ -21,6 +21,7 @@ class Tile:
         warps: of a program.
         step: blocks of a row at a time, 16, or 4 or 8 for rows of few blocks, or 32 for matrices of few rows.
         ahead: steps whose weights are loaded before the first of them is decoded.
+        group: rows of activations a program takes, most; others are for further programs, which read weights again.
         pairs: of an expert, most at once; more go through again.
         registers: most that a thread may have, or 0 for what the compiler likes.
     """
@@ -30,6 +31,7 @@ class Tile:
     warps: int = 1
     step: int = 16
     ahead: int = 5
+    group: int = 8
     pairs: int = 2
     registers: int = 0
 

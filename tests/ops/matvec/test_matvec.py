@@ -79,6 +79,13 @@ def test_the_last_step_need_not_be_full(step):
     _check("Q8_0", raw, x, Tile(rows=4, step=step, ahead=3))
 
 
+def test_rows_of_activations_in_groups():
+    rng = np.random.default_rng(8)
+    raw, x = matrix("Q8_0", (19, 640), rng), activations(640, rng)
+    for rows in (1, 2, 5, 8):
+        _check("Q8_0", raw, x[:rows], Tile(rows=16, step=32, ahead=2, group=2))
+
+
 def test_a_scale_of_the_whole_matrix():
     rng = np.random.default_rng(6)
     _check("NVFP4", matrix("NVFP4", (8, 256), rng), activations(256, rng)[:2], WHOLE, np.float32(0.37))

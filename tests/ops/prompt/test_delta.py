@@ -47,6 +47,7 @@ class Case:
         mixed = torch.full((self.room, CHANNELS), torch.nan, dtype=torch.float16)
         decay, strength = torch.full((2, self.room, NV), torch.nan)
         solved, seen = torch.full((2, chunks, NV, CHUNK, CHUNK), torch.nan, dtype=torch.float16)
+        system = torch.full((chunks, NV, CHUNK, CHUNK), torch.nan)
         since, until = torch.full((2, chunks, NV, CHUNK), torch.nan)
         out = torch.full((self.room, NV * D), torch.nan)
         tile = 64
@@ -54,7 +55,7 @@ class Case:
             self.x, WIDTH, self.x.flatten()[CHANNELS + NV * D :], self.tails, _int(1), counts, self.taps, self.a,
             self.dt, mixed, decay, strength, layer, LAYERS=LAYERS, TAPS=TAPS, ROWS=tile, **HEADS,
         )  # fmt: skip
-        delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, solved, seen, since, until, **HEADS)
+        delta.pairs[(chunks, NV)](mixed, decay, strength, lengths, counts, system, solved, seen, since, until, **HEADS)
         delta.scan[(NV, 1)](
             mixed, strength, solved, seen, since, until, self.states, _int(2), _int(0), lengths, counts, out, layer,
             LAYERS=LAYERS, VALUES=D, **HEADS,

@@ -61,9 +61,28 @@ def _weights(matrix: Matrix) -> torch.Tensor:
 KINDS = [("IQ3_XXS", "IQ3_XXS", "IQ4_NL"), ("Q8_0", "Q4_K", "Q5_1"), ("NVFP4", "NVFP4", "NVFP4")]
 
 
-@pytest.mark.parametrize(("kinds", "swap"), [(KINDS[0], False), *((kinds, True) for kinds in KINDS)])
-def test_rows_of_experts(kinds, swap):
-    hidden, inner, experts, topk, rows, tile = 256, 128, 4, 2, 21, 16
+def _ordered(x: torch.Tensor, per: int) -> torch.Tensor:
+    out = torch.full((len(x), -(-x.shape[1] // 128) * 128), torch.nan, dtype=torch.float16)
+    grid = (-(-len(x) // 16), -(-x.shape[1] // 128))
+    Kernels("strata.ops.prompt.order").order[grid](x, _counts(len(x) // per), out, x.shape[1], PER=per, ROWS=16)
+    return out
+
+
+def test_the_order_of_a_rows_numbers():
+    """Column 16 s + 8 h + 2 t + e of every 128 is number 32 t + 4 s + 2 h + e; zeros behind the row's end."""
+    x = torch.arange(2 * 160).view(2, 160).half()
+    out = _ordered(x, 1)
+    for row in range(2):
+        for at in range(256):
+            group, c = divmod(at, 128)
+            s, h, t, e = c // 16, c // 8 % 2, c // 2 % 4, c % 2
+            number = group * 128 + 32 * t + 4 * s + 2 * h + e
+            assert out[row, at] == (x[row, number] if number < 160 else 0)
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_rows_of_experts(kinds):
+    hidden, inner, experts, topk, rows, tile = 256, 192, 4, 2, 21, 16
     random = np.random.default_rng(len(kinds[1]))
     made = layer(kinds, hidden, inner, experts, random, shared=False)
     kernels, slots, kind = Kernels("strata.ops.prompt.experts"), made.slots, made.slots.layout
@@ -74,14 +93,14 @@ def test_rows_of_experts(kinds, swap):
     scaled = slots.scales is not None
     scales = list(slots.scales) if scaled else [torch.zeros(1)] * 3
     most = experts + rows * topk // tile
-    kernels.gate_up[(2, most)](
-        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, CPU), codewords(kind.up, CPU), *scales[:2], x, h,
-        slots.slot_of, *lists, inner, hidden // 32, topk, GATE=kind.gate, UP=kind.up, SCALED=scaled, BM=tile, BN=64,
-        L=8, EVEN=True, SWAP=swap,
+    kernels.gate_up[(3, most)](
+        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, CPU), codewords(kind.up, CPU), *scales[:2],
+        _ordered(x, 1), h, slots.slot_of, *lists, inner, hidden // 32, topk,
+        GATE=kind.gate, UP=kind.up, SCALED=scaled, BM=tile, EVEN=True,
     )  # fmt: skip
     kernels.down[(4, most)](
-        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, CPU), scales[2], h, y, slots.slot_of, *lists,
-        hidden, inner // 32, KIND=kind.down, SCALED=scaled, BM=tile, BN=64, L=8, EVEN=False, SWAP=swap,
+        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, CPU), scales[2], _ordered(h, topk), y,
+        slots.slot_of, *lists, hidden, inner // 32, KIND=kind.down, SCALED=scaled, BM=tile, EVEN=False,
     )  # fmt: skip
     order = lists[0].long()
     for at, pair in enumerate(order.tolist()):
@@ -107,3 +126,22 @@ def test_combine_in_the_routers_order():
     expected = expected + last[:3, None] * shared[:3].float()
     torch.testing.assert_close(out[:3], expected, rtol=0, atol=1e-6)
     assert (out[3:] == 7).all()
+
+
+def test_swiglu_of_the_shared_expert():
+    x, out = torch.randn(3, 80, generator=torch.Generator().manual_seed(2)) * 4, torch.full((3, 40), 7.0).half()
+    Kernels("strata.ops.prompt.streams").swiglu[(2, 3)](x, _counts(2), out, N=40, BLOCK=32)
+    gate, up = x[:2].double().split(40, 1)
+    torch.testing.assert_close(out[:2].double(), gate * torch.sigmoid(gate) * up, rtol=2.0**-10, atol=1e-6)
+    assert (out[2] == 7).all()
+
+
+def test_an_experts_matrices_are_the_slots():
+    from strata.ops.planes import unpack
+    from strata.ops.prompt.grouped import matrices
+
+    made = layer(("Q8_0", "Q4_K", "IQ4_NL"), 256, 64, 3, np.random.default_rng(1), shared=False)
+    number = int(made.slots.slot_of[1])
+    for matrix, expected in zip(matrices(made.slots, number), made.matrices[1], strict=True):
+        raw = unpack(matrix.type, matrix.data, matrix.rows, matrix.width)
+        assert torch.equal(raw, torch.from_numpy(expected.raw))

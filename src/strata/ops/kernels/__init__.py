@@ -33,10 +33,11 @@ def _product(arch: int, block_type: str, rows: int, width: int, tile: Tile, shap
     blocks = width // 32
     signature = {
         "w": "*u8", "table": "*i16", "q": "*i32", "s": "*fp32", "z": "*fp32", "scale": "*fp32", "out": "*fp32",
-        "N": "i32",
+        "N": "i32", "ROWS": "i32",
     }  # fmt: skip
     constants = {
-        "KIND": block_type, "T": rows, **tile.constants(blocks), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
+        "KIND": block_type, "T": min(rows, tile.group), "GROUPED": rows > tile.group,
+        **tile.constants(blocks), "SCALED": block_type == "NVFP4", "PDL": arch >= FIRST,
     }  # fmt: skip
     return Kernel(
         f"matvec.{block_type}.T{rows}.{shape_}",

@@ -4,7 +4,8 @@ from typing import Any
 
 from strata.ops.kernels.entry import Kernel
 from strata.ops.prompt import attention, delta, expand, experts, heads, plan, prepare, product, streams
-from strata.ops.prompt.tiles import Tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
+from strata.ops.prompt.order import order
+from strata.ops.prompt.tiles import Tile, attention_tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
 
 FIRST = 80
 """Compute capability times ten from which prompts have kernels of their own: tensor cores for float16 in Triton."""
@@ -21,8 +22,8 @@ CORE = frozenset(
     for name in (
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
-        *("arrange.4096", "count", "combine", "convolve", "gate", "tail", "pairs", "scan"),
-        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "floats.fp32", "finely"),
+        *("arrange.4096", "count", "order", "combine", "convolve", "gate", "tail", "pairs", "scan"),
+        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "swiglu", "floats.fp32", "finely"),
     )
 )
 """What CI has the time to compile."""
@@ -48,7 +49,7 @@ def prompt(arch: int) -> list[Kernel]:
     """All of them; none where prompts are read by the kernels of windows."""
     if arch < FIRST:
         return []
-    return [*_products(arch), *_experts(arch), *_gdn(), *_qsa(), *_rest()]
+    return [*_products(arch), *_experts(arch), *_gdn(), *_qsa(arch), *_rest()]
 
 
 def _products(arch: int) -> list[Kernel]:
@@ -92,29 +93,31 @@ def _experts(arch: int) -> list[Kernel]:
     }  # fmt: skip
     found = []
     for room in _ROOMS:
-        t = expert_tile(arch, room, 10, 512)
-        shape = {"BM": t.rows, "BN": t.columns, "L": t.blocks, "SWAP": t.swap, "EVEN": True, "SCALED": False}
+        tile = expert_tile(arch, room, 10, 512)
+        shape = {"BM": tile, "EVEN": True, "SCALED": False}
         found += [
             _kernel(
-                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind}, t.warps, t.stages,
-                ("stride", "up_at"),
+                f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind},
+                aligned=("stride", "up_at"),
             )
             for kind in ("IQ3_XXS", "Q4_K", "IQ2_S")
         ]  # fmt: skip
         found += [
             _kernel(
-                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind}, t.warps, t.stages,
-                ("stride", "down_at"),
+                f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind},
+                aligned=("stride", "down_at"),
             )
             for kind in ("IQ4_NL", "Q8_0")
         ]  # fmt: skip
         ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
-        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": t.rows, "ROOM": 512, "BLOCK": 4096}))
+        found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": tile, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
+    ordered = {"x": _H, "counts": _I, "out": _H, "K": "i32"}
     combine = {"y": _H, "shares": _F, "shared": _H, "shared_shares": _F, "counts": _I, "out": _F, "N": "i32"}
     return [
         *found,
         _kernel("count", plan.count, count, {"BLOCK": 4096}),
+        _kernel("order", order, ordered, {"PER": 10, "ROWS": 16}, aligned=("K",)),
         _kernel("combine", experts.combine, {**combine, "topk": "i32"}, {"BLOCK": 512}, aligned=("N",)),
     ]
 
@@ -139,12 +142,13 @@ def _gdn() -> list[Kernel]:
         _kernel(
             "tail", heads.tail, tail, {"LAYERS": 36, "CHANNELS": 10240, "TAPS": 4, "BLOCK": 1024}, aligned=("width",)
         ),
-        _kernel("pairs", delta.pairs, {**gates, "lengths": _I, "counts": _I, **chunk}, _HEADS),
+        _kernel("pairs", delta.pairs, {**gates, "lengths": _I, "counts": _I, "system": _F, **chunk}, _HEADS),
         _kernel("scan", delta.scan, scan, _HEADS | {"LAYERS": 36, "VALUES": 32}, 4, 2),
     ]
 
 
-def _qsa() -> list[Kernel]:
+def _qsa(arch: int) -> list[Kernel]:
+    tile, warps = attention_tile(arch)
     table = {"pages": _I, "page_count": "i32"}
     where = {"slots": _I, "lengths": _I, "counts": _I, **table}
     cached = {"keys": _B, "values": _B, "qg": _F}
@@ -161,8 +165,8 @@ def _qsa() -> list[Kernel]:
             {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64, "TILE": 8},
         ),
         _kernel(
-            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H}, _ATTENTION | {"BM": 64, "SPLIT": True},
-            8,
+            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H},
+            _ATTENTION | {"BM": tile, "SPLIT": True}, warps,
         ),
         _kernel(
             "sparse", attention.sparse, {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32"},
@@ -177,5 +181,6 @@ def _rest() -> list[Kernel]:
     return [
         _kernel("write_norm", streams.write_norm, {**due, **norm}, _STREAMS | {"WRITE": True}),
         _kernel("write", streams.write, {**due, "counts": _I}, _STREAMS),
+        _kernel("swiglu", streams.swiglu, {"x": _F, "counts": _I, "out": _H}, {"N": 640, "BLOCK": 512}),
         _kernel("halve", streams.halve, {"x": _F, "out": _H, "size": "i32"}, {"BLOCK": 2048}),
     ]

@@ -50,11 +50,12 @@ def _streams(pdl: dict[str, bool]) -> list[Kernel]:
         _kernel("hc.low", hc.low, low, rank, 16),
         *(
             Kernel(
-                f"hc.up_mix.{kind}.T{rows}", up_mix, product | {"xn": _F, "m": _F, "m_q": "*i8", "m_s": _F, "m_z": _F},
-                {"KIND": kind, "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
+                f"hc.up_mix.Q8_0.T{rows}", up_mix,
+                product | {"xn": _F, "m": _F, "m_q": "*i8", "m_s": _F, "m_z": _F, "rows": "i32"},
+                {"KIND": "Q8_0", "T": rows, "S": 4, "WIDTH": 2560, "L": 4, "B": 10, "D": 3, "SCALED": False, **pdl},
                 (*product, "xn", "m", "m_q", "m_s", "m_z"), 4, normative=False,
             )
-            for kind, rows in (("Q8_0", 1), ("Q8_0", 8))
+            for rows in (1, 2)
         ),
         _kernel("hc.mix", hc.mix, {"gates": _F, "xn": _F, "m": _F, **_ROWS}, streams, piece),
         _kernel("hc.spread", hc.spread, {"x": _F, "residual": _F}, streams | {"BLOCK": 1024}, 4),

@@ -8,13 +8,10 @@ from strata.ops.matvec.order import row_sums
 
 
 @triton.jit
-def store_product(w, table, x, scale, out, first, N, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
+def store_product(w, table, x, x_rows, scale, out, first, N, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
                   H: tl.constexpr, L: tl.constexpr, B: tl.constexpr, D: tl.constexpr, SCALED: tl.constexpr,
                   PDL: tl.constexpr):  # fmt: skip
-    """``out[t, n] = row n of w times row t of x`` for RR * H rows of w from ``first`` on, and all T rows of x."""
-    x_rows = ()
-    for t in tl.static_range(T):
-        x_rows = x_rows + (t,)
+    """``out[t, n] = row n of w times row t of x`` for RR * H rows of w from ``first`` on, and T rows of x."""
     sums = row_sums(KIND, None, T, RR, H, L, D, PDL, (w,), (table,), x, x_rows, first, N, B)
     for t in tl.static_range(T):
         for r in tl.static_range(RR):
@@ -22,17 +19,35 @@ def store_product(w, table, x, scale, out, first, N, KIND: tl.constexpr, T: tl.c
             if SCALED:
                 y = y * tl.load(scale)
             row = first + r * H + tl.arange(0, H)
-            tl.store(out + t * N + row, y, mask=row < N)
+            tl.store(out + x_rows[t] * N + row, y, mask=row < N)
 
 
-@triton.jit(do_not_specialize=["N"])
-def product_kernel(w, table, q, s, z, scale, out, N, KIND: tl.constexpr, T: tl.constexpr, RR: tl.constexpr,
-                   H: tl.constexpr, L: tl.constexpr, B: tl.constexpr, D: tl.constexpr, SCALED: tl.constexpr,
-                   PDL: tl.constexpr):  # fmt: skip
-    """A whole matrix; a program takes RR * H rows of it."""
+@triton.jit
+def first_rows(T: tl.constexpr):
+    """Rows 0 to T - 1."""
+    rows = ()
+    for t in tl.static_range(T):
+        rows = rows + (t,)
+    return rows
+
+
+@triton.jit(do_not_specialize=["N", "ROWS"])
+def product_kernel(w, table, q, s, z, scale, out, N, ROWS, KIND: tl.constexpr, T: tl.constexpr, GROUPED: tl.constexpr,
+                   RR: tl.constexpr, H: tl.constexpr, L: tl.constexpr, B: tl.constexpr, D: tl.constexpr,
+                   SCALED: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+    """A whole matrix; a program takes RR * H rows of it and T of the ``ROWS`` rows of activations.
+
+    That is all of them, or with ``GROUPED`` those that the second axis of the grid says; rows that are not there are
+    the last one, with the same bytes.
+    """
     release(PDL)
     first = tl.program_id(0) * (RR * H)
-    store_product(w, table, (q, s, z), scale, out, first, N, KIND, T, RR, H, L, B, D, SCALED, PDL)
+    x_rows = first_rows(T)
+    if GROUPED:
+        x_rows = ()
+        for t in tl.static_range(T):
+            x_rows = x_rows + (tl.minimum(tl.program_id(1) * T + t, ROWS - 1),)
+    store_product(w, table, (q, s, z), x_rows, scale, out, first, N, KIND, T, RR, H, L, B, D, SCALED, PDL)
 
 
 @triton.jit

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from strata.ops.dependent import release
 from strata.ops.matvec.float_kernel import store_float_product
-from strata.ops.matvec.kernel import store_product
+from strata.ops.matvec.kernel import first_rows, store_product
 
 
 @triton.jit(do_not_specialize=["fn0", "fn1", "n0", "n1", "n2"])
@@ -33,13 +33,67 @@ def together_kernel(x, q, s, z, f0, f1, fout0, fout1, fn0, fn1, w0, w1, w2, tabl
     if KIND0 is not None:
         mine = (n0 + RR * H - 1) // (RR * H)
         if program >= 0 and program < mine:
-            store_product(w0, table0, (q, s, z), s, out0, program * (RR * H), n0, KIND0, T, RR, H, L, B, D, False, PDL)
+            store_product(
+                w0,
+                table0,
+                (q, s, z),
+                first_rows(T),
+                s,
+                out0,
+                program * (RR * H),
+                n0,
+                KIND0,
+                T,
+                RR,
+                H,
+                L,
+                B,
+                D,
+                False,
+                PDL,
+            )
         program -= mine
     if KIND1 is not None:
         mine = (n1 + RR * H - 1) // (RR * H)
         if program >= 0 and program < mine:
-            store_product(w1, table1, (q, s, z), s, out1, program * (RR * H), n1, KIND1, T, RR, H, L, B, D, False, PDL)
+            store_product(
+                w1,
+                table1,
+                (q, s, z),
+                first_rows(T),
+                s,
+                out1,
+                program * (RR * H),
+                n1,
+                KIND1,
+                T,
+                RR,
+                H,
+                L,
+                B,
+                D,
+                False,
+                PDL,
+            )
         program -= mine
     if KIND2 is not None:  # noqa: SIM102  # the first is decided when compiling
         if program >= 0:
-            store_product(w2, table2, (q, s, z), s, out2, program * (RR * H), n2, KIND2, T, RR, H, L, B, D, False, PDL)
+            store_product(
+                w2,
+                table2,
+                (q, s, z),
+                first_rows(T),
+                s,
+                out2,
+                program * (RR * H),
+                n2,
+                KIND2,
+                T,
+                RR,
+                H,
+                L,
+                B,
+                D,
+                False,
+                PDL,
+            )

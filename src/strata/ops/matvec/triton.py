@@ -146,7 +146,8 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
         raise FormatError(f"the output is contiguous float32 [{rows}, {w.rows}], not {out.dtype} {list(out.shape)}")
     if tile is None:
         tile = resolve(VARIANTS, "matvec", arch(w.data.device), w.type, rows, w.width, w.rows).tile
-    product_kernel[(-(-w.rows // (tile.rows * tile.tiles)),)](
+    group = min(rows, tile.group)
+    product_kernel[(-(-w.rows // (tile.rows * tile.tiles)), -(-rows // group))](
         w.data,
         codewords(w.type, w.data.device),
         x.q.view(torch.int32),
@@ -155,8 +156,10 @@ def product(w: PlaneMatrix, x: Activations, out: Tensor | None = None, tile: Til
         x.s if w.scale is None else w.scale,
         out,
         w.rows,
+        rows,
         KIND=w.type,
-        T=rows,
+        T=group,
+        GROUPED=group < rows,
         **tile.constants(blocks),
         SCALED=w.scale is not None,
         **tile.options(),

@@ -11,7 +11,9 @@ Microseconds for Q5_K, one row and four:
 - 6144 x 2560: `two-warps` 3.8 and 6.5, `eight` 4.5 and 7.5, one tile 4.9 and 7.7.
 - 512 x 2560: one tile, all steps ahead, 1.4 and 4.2; two steps ahead 1.9 and 5.2.
 - 2560 x 6144: `long` 3.9 and 6.9; `wide` 4.7 and 7.9.
-- Q8_0 320 x 10240: `wide-ten` 1.9 and 4.6; five steps ahead 2.8 and 7.9.
+- Q8_0 320 x 10240: one row to a warp, ten steps ahead, 1.9 and 4.6; five steps ahead 2.8 and 7.9. With several rows a
+  program's own instructions are most of that (`wide-ten`), so `wide-pairs` has twice as many programs, each for two
+  rows of activations; the weights come from memory once all the same. Not measured.
 - Q8_0 10240 x 320: `eights` 2.0 and 2.8; two rows by 16 blocks 6.2 and 6.2.
 - Q4_K 248320 x 2560: `four` 84 and 99, `eight` 85 and 106, one tile 151 and 155.
 """
@@ -38,12 +40,27 @@ VARIANTS: tuple[Variant, ...] = (
         archs=(0,),
     ),
     Variant("together", "interpreted", Tile(rows=64), "as there", "as there", archs=(0,)),
-    Variant("together", "eight", _EIGHT, "as one matrix of many rows", _H200, rows=(1, 4)),
-    Variant("together", "four", Tile(tiles=2, ahead=2), "as one matrix of many rows", _H200),
+    Variant("together", "four", Tile(tiles=2, ahead=2), "as one matrix of many rows", "not measured"),
     _variant("eights", Tile(rows=4, tiles=2, step=8, ahead=2), "10 blocks: no more than 6 idle", widths=(32, 512)),
     _variant("short", Tile(rows=8, step=4), "20 blocks in 5 steps of 4: no idle threads", widths=(513, 1024)),
+    _variant(
+        "wide-pairs",
+        Tile(rows=1, step=32, ahead=10, group=2),
+        "very few rows: two programs for four rows",
+        widths=(8192, 1 << 30),
+        outputs=(1, 1024),
+    ),
     _variant("wide-ten", Tile(rows=1, step=32, ahead=10), "few, long rows", widths=(8192, 1 << 30), outputs=_LOW),
     _variant("long", Tile(ahead=12), "few, long rows", rows=(1, 1), widths=_LONG, outputs=_LOW),
+    _variant(
+        "long-several",
+        Tile(ahead=12),
+        "few, long rows",
+        types=("Q4_K", "Q5_K"),
+        rows=(1, 4),
+        widths=_LONG,
+        outputs=_LOW,
+    ),
     _variant("wide", Tile(rows=1, step=32, ahead=6), "few, long rows", widths=_LONG, outputs=_LOW),
     _variant("four", Tile(tiles=2), "very many rows", outputs=_TALL),
     _variant("eight", _EIGHT, "many rows: fewer programs", rows=(1, 4), outputs=_MANY),

@@ -9,7 +9,7 @@ windows decode to words of four bytes; here a word becomes four halves by a byte
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders import fetch, form, unpack
+from strata.ops.matvec.decoders import fetch, form, lexicon, unpack
 from strata.ops.matvec.decoders.memory import place
 from strata.ops.matvec.instructions import ASM
 from strata.ops.prompt.halves import SCALE
@@ -88,29 +88,9 @@ def _joined(parts, HALF: tl.constexpr):
 
 
 @triton.jit
-def fetched(KIND: tl.constexpr, w, top, first, N, B, H: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr):
-    """A tile as it lies in memory: ``H`` rows from ``top``, ``L`` blocks of each from ``first``, for `weights`.
-
-    Args:
-        KIND: block type.
-        w: planes of ``[N, 32 B]``.
-        top, first: rows behind the last one repeat it, blocks behind the last one are zero.
-        EVEN: B is a multiple of L.
-    """
-    return fetch(KIND, w, N * B, place(top, first, N, B, H, L), 0, L, EVEN)
-
-
-@triton.jit
-def weights(KIND: tl.constexpr, raw, words, scale, top, first, N, B, H: tl.constexpr, L: tl.constexpr):
-    """What `fetched` gave, as float16 ``[H, 32 L]``, times `SCALE`.
-
-    Args:
-        KIND: block type.
-        raw: what `fetched` gave for the same ``top``, ``first``, ``N``, ``B``.
-        words: the type's `lexicon` for ``H L`` blocks.
-        scale: of the whole matrix, float32.
-    """
-    low, high, scales = unpack(KIND, raw, words, place(top, first, N, B, H, L))
+def _blocks(KIND: tl.constexpr, raw, words, scale, here):
+    """Weights of a tile of blocks, in order along the new axes: float16 ``[blocks, 2, 2, 2, 2, 2]``, times `SCALE`."""
+    low, high, scales = unpack(KIND, raw, words, here)
     a, b, m = _factors(KIND, scales)
     unit = scale * SCALE
     a, b, m = (a * unit).to(tl.float16), (b * unit).to(tl.float16), (m * unit).to(tl.float16)
@@ -130,4 +110,57 @@ def weights(KIND: tl.constexpr, raw, words, scale, top, first, N, B, H: tl.const
     eight = _joined(sixteen, 8)
     four = _joined(eight, 4)
     two = _joined(four, 2)
-    return tl.reshape(_joined(two, 1)[0], (H, 32 * L))
+    return _joined(two, 1)[0]
+
+
+@triton.jit
+def weights(KIND: tl.constexpr, w, table, scale, top, first, N, B, H: tl.constexpr, L: tl.constexpr,
+            EVEN: tl.constexpr):  # fmt: skip
+    """``H`` rows from ``top``, ``L`` blocks of each from ``first``: float16 ``[H, 32 L]``, times `SCALE`.
+
+    Args:
+        KIND: block type.
+        w: planes of ``[N, 32 B]``.
+        table: the type's grid, or any pointer.
+        scale: of the whole matrix, float32.
+        top, first: rows behind the last one repeat it, blocks behind the last one are zero.
+        EVEN: B is a multiple of L.
+    """
+    here = place(top, first, N, B, H, L)
+    raw = fetch(KIND, w, N * B, here, 0, L, EVEN)
+    return tl.reshape(_blocks(KIND, raw, lexicon(KIND, table, H * L), scale, here), (H, 32 * L))
+
+
+@triton.jit
+def fetched(KIND: tl.constexpr, w, top, first, N, B, EVEN: tl.constexpr):
+    """A tile as it lies in memory, for `fragment`: 64 rows from ``top``, 4 blocks of each from ``first``."""
+    return (
+        fetch(KIND, w, N * B, place(top, first, N, B, 32, 4), 0, 4, EVEN),
+        fetch(KIND, w, N * B, place(top + 32, first, N, B, 32, 4), 0, 4, EVEN),
+    )
+
+
+@triton.jit
+def fragment(KIND: tl.constexpr, raw, words, scale, top, first, N, B):
+    """What `fetched` gave as the tensor cores' first operand: float16 ``[64, 128]``, times `SCALE`.
+
+    Rows and columns come in the order in which four warps, a block to a thread, hold them: so nothing passes between
+    threads, and the weights go from the registers in which they were decoded into the product. Row R is row
+    `row_of` (R); column ``16 s + 8 h + 2 t + e`` is weight ``4 s + 2 h + e`` of block t (`strata.ops.prompt.order`).
+
+    Args:
+        raw: what `fetched` gave for the same ``top``, ``first``, ``N``, ``B``.
+        words: the type's `lexicon` for 128 blocks.
+        scale: of the whole matrix, float32.
+    """
+    upper = _blocks(KIND, raw[0], words, scale, place(top, first, N, B, 32, 4))
+    lower = _blocks(KIND, raw[1], words, scale, place(top + 32, first, N, B, 32, 4))
+    # Warp, row of eight, t, s, h, e, upper or lower.
+    both = tl.reshape(tl.join(upper, lower), (4, 8, 4, 8, 2, 2, 2))
+    return tl.reshape(tl.permute(both, (0, 6, 1, 3, 4, 2, 5)), (64, 128))
+
+
+@triton.jit
+def row_of(R):
+    """Which of the 64 rows is row R of a `fragment`."""
+    return R // 8 % 2 * 32 + R // 16 * 8 + R % 8

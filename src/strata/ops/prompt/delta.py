@@ -26,32 +26,33 @@ def _rows(lengths, counts, chunk):
 
 
 @triton.jit
-def _merged(a, wide, SIZE: tl.constexpr):
+def _merged(system, wide, SIZE: tl.constexpr):
     """From inverses of the diagonal's blocks of ``SIZE`` to those of twice the size."""
     row, column = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
     below = (row // SIZE == column // SIZE + 1) & (row // (2 * SIZE) == column // (2 * SIZE))
     nothing = tl.zeros((64, 64), tl.float32)
-    part = precise(tl.where(below, a, 0.0), wide, nothing)
+    part = precise(tl.load(system + row * 64 + column, mask=below, other=0.0), wide, nothing)
     return wide - precise(wide, part, nothing)
 
 
 @triton.jit
-def _inverse(a):
-    """``(1 + a)^-1`` of a strictly lower triangular ``a`` [64, 64]."""
-    diagonal = (tl.arange(0, 4)[:, None] == tl.arange(0, 4)[None, :])[:, None, :, None]
-    small = tl.sum(tl.where(diagonal, tl.reshape(a, (4, 16, 4, 16)), 0.0), 2)  # the blocks of 16 on the diagonal
+def _inverse(system):
+    """``(1 + a)^-1`` of a strictly lower triangular ``a`` [64, 64] in memory."""
+    block = tl.arange(0, 4)[:, None, None]
     i, j = tl.arange(0, 16)[None, :, None], tl.arange(0, 16)[None, None, :]
+    small = tl.load(system + (block * 16 + i) * 64 + block * 16 + j)  # the blocks of 16 on the diagonal
     t = tl.zeros((4, 16, 16), tl.float32) + (i == j).to(tl.float32)
     for row in range(1, 16):
         weights = tl.sum(tl.where(i == row, small, 0.0), 1)
         t = t - tl.where(i == row, tl.sum(weights[:, :, None] * t, 1)[:, None, :], 0.0)
+    diagonal = (tl.arange(0, 4)[:, None] == tl.arange(0, 4)[None, :])[:, None, :, None]
     wide = tl.reshape(tl.where(diagonal, t[:, :, None, :], 0.0), (64, 64))
-    return _merged(a, _merged(a, wide, 16), 32)
+    return _merged(system, _merged(system, wide, 16), 32)
 
 
 @triton.jit
 def pairs(
-    mixed, decay, strength, lengths, counts, solved, seen, since, until,
+    mixed, decay, strength, lengths, counts, system, solved, seen, since, until,
     NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """What a chunk's tokens do to one another. Grid: (most chunks, NV).
@@ -59,6 +60,7 @@ def pairs(
     Args:
         mixed: float16 [T, channels], q and k and v; decay: float32 [T, NV], its logarithm; strength: float32 [T, NV].
         lengths: int32, its first is the number of tokens before the pass; counts: int32, its first is T.
+        system: float32 [chunks, NV, CHUNK, CHUNK], out: what of each token's correction follows from earlier ones.
         solved: float16 [chunks, NV, CHUNK, CHUNK], out: the inverse, by which corrections follow from one another.
         seen: float16 [chunks, NV, CHUNK, CHUNK], out: products of queries and keys, decayed, none of later tokens.
         since: float32 [chunks, NV, CHUNK], out: decay from before the chunk to a token.
@@ -76,17 +78,18 @@ def pairs(
         b = tl.load(strength + row * NV + head, mask=there, other=0.0)
         follows = (i < CHUNK - 1) & (row + 1 >= 0) & (row + 1 < tl.load(counts))
         later = tl.load(decay + (row + 1) * NV + head, mask=follows, other=0.0)
+        to = chunk * NV + head
+        tl.store(since + to * CHUNK + i, tl.exp(tl.cumsum(g, 0)))
+        tl.store(until + to * CHUNK + i, tl.exp(tl.cumsum(later, 0, reverse=True)))
         # Sums over the tokens between, not differences of running sums (docs/numerics.md).
         between = tl.cumsum(tl.where(i[:, None] > i[None, :], g[:, None], 0.0), 0)
         passed = tl.where(i[:, None] >= i[None, :], tl.exp(between), 0.0)
-        a = fresh(k, tl.trans(k)) * passed * b[:, None]
-        inverse = _inverse(tl.where(i[:, None] > i[None, :], a, 0.0))
-        to = chunk * NV + head
         square = to * CHUNK * CHUNK + i[:, None] * CHUNK + i[None, :]
-        tl.store(solved + square, to_half(inverse))
         tl.store(seen + square, to_half(fresh(q, tl.trans(k)) * passed))
-        tl.store(since + to * CHUNK + i, tl.exp(tl.cumsum(g, 0)))
-        tl.store(until + to * CHUNK + i, tl.exp(tl.cumsum(later, 0, reverse=True)))
+        a = fresh(k, tl.trans(k)) * passed * b[:, None]
+        tl.store(system + square, tl.where(i[:, None] > i[None, :], a, 0.0))
+        tl.debug_barrier()  # the loads below see what was stored
+        tl.store(solved + square, to_half(_inverse(system + to * CHUNK * CHUNK)))
 
 
 @triton.jit

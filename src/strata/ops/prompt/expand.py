@@ -3,8 +3,7 @@
 import triton
 import triton.language as tl
 
-from strata.ops.matvec.decoders import lexicon
-from strata.ops.prompt.decode import fetched, weights
+from strata.ops.prompt.decode import weights
 from strata.ops.prompt.halves import SCALE, split, to_half
 
 
@@ -23,8 +22,7 @@ def planes(w, table, scale, out, N, B, KIND: tl.constexpr, SCALED: tl.constexpr,
     unit = 1.0
     if SCALED:
         unit = tl.load(scale)
-    raw = fetched(KIND, w, top, first, N, B, H, L, EVEN)
-    tile = weights(KIND, raw, lexicon(KIND, table, H * L), unit, top, first, N, B, H, L)
+    tile = weights(KIND, w, table, unit, top, first, N, B, H, L, EVEN)
     row = top + tl.arange(0, H)[:, None]
     column = first * 32 + tl.arange(0, 32 * L)[None, :]
     inside = (row < N) & (column < 32 * B)

@@ -10,36 +10,33 @@ import triton.language as tl
 
 from strata.ops.device import silu
 from strata.ops.matvec.decoders import lexicon
-from strata.ops.prompt.decode import fetched, weights
+from strata.ops.prompt.decode import fetched, fragment, row_of
 from strata.ops.prompt.halves import SCALE, to_half
 from strata.ops.prompt.multiply import dot
 
+ROWS = tl.constexpr(64)
+"""Of a matrix, that a program takes."""
 
-@triton.jit
-def _dot(x, w, total, SWAP: tl.constexpr):
-    """Add ``x @ w.T`` [rows, weights' rows]; with SWAP ``w @ x.T``: few rows then fill a tensor core's short side."""
-    if SWAP:
-        total = dot(w, tl.trans(x), total)
-    else:
-        total = dot(x, tl.trans(w), total)
-    return total
+DEPTH = tl.constexpr(128)
+"""Numbers of K in a step: four blocks, one to each of four neighbouring threads."""
 
 
 @triton.jit(do_not_specialize=["N", "B", "topk"])
 def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale, x, h, slot_of, pairs, tile_expert,
             tile_first, tile_size, totals, N, B, topk, GATE: tl.constexpr, UP: tl.constexpr, SCALED: tl.constexpr,
-            BM: tl.constexpr, BN: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr, SWAP: tl.constexpr):  # fmt: skip
-    """``h[i] = silu(gate x) * (up x)`` for pair number ``pairs[i]``. Grid: (cdiv(N, BN), most tiles).
+            BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """``h[i] = silu(gate x) * (up x)`` for pair number ``pairs[i]``. Grid: (cdiv(N, ROWS), most tiles).
 
     Args:
         slots_base, stride, up_at: experts' slots, bytes from one to the next, from gate to up.
         gate_grid, up_grid: grids of the types, or any pointer.
         gate_scale, up_scale: float32 [E], unused unless SCALED.
-        x: float16 [T, 32 B].
+        x: float16 [T, a multiple of DEPTH], as `strata.ops.prompt.order.order` leaves rows of 32 B.
         h: float16 [T * topk, N], out, sorted by expert.
         slot_of: int32 [E].
         pairs, tile_expert, tile_first, tile_size, totals: as `strata.ops.prompt.plan.arrange` leaves them.
-        L: blocks of a step.
+        BM: most pairs of a tile.
+        EVEN: B is a multiple of 4.
     """
     tile = tl.program_id(1)
     if tile < tl.load(totals):
@@ -48,83 +45,65 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
         first, size = tl.load(tile_first + tile), tl.load(tile_size + tile)
         m = tl.arange(0, BM)
         row = tl.load(pairs + first + tl.minimum(m, size - 1)) // topk
-        top = tl.program_id(0) * BN
-        k = tl.arange(0, 32 * L)
-        at = x + row[:, None] * (32 * B) + k[None, :]
+        top = tl.program_id(0) * ROWS
+        k = tl.arange(0, DEPTH)
+        at = x + row[None, :] * ((B + 3) // 4 * DEPTH) + k[:, None]
         one, other = 1.0, 1.0
         if SCALED:
             one, other = tl.load(gate_scale + expert), tl.load(up_scale + expert)
-        if SWAP:
-            gate, up = tl.zeros((BN, BM), tl.float32), tl.zeros((BN, BM), tl.float32)
-        else:
-            gate, up = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
-        gate_words, up_words = lexicon(GATE, gate_grid, BN * L), lexicon(UP, up_grid, BN * L)
-        last = (B - 1) // L * L
-        gate_raw = fetched(GATE, base, top, 0, N, B, BN, L, EVEN)
-        up_raw = fetched(UP, base + up_at, top, 0, N, B, BN, L, EVEN)
-        for block in range(0, B, L):
-            if EVEN:
-                rows = tl.load(at + block * 32)
-            else:
-                rows = tl.load(at + block * 32, mask=k[None, :] < (B - block) * 32, other=0.0)
+        gate, up = tl.zeros((ROWS, BM), tl.float32), tl.zeros((ROWS, BM), tl.float32)
+        gate_words, up_words = lexicon(GATE, gate_grid, 128), lexicon(UP, up_grid, 128)
+        last = (B - 1) // 4 * 4
+        gate_raw = fetched(GATE, base, top, 0, N, B, EVEN)
+        up_raw = fetched(UP, base + up_at, top, 0, N, B, EVEN)
+        for block in range(0, B, 4):
+            rows = tl.load(at + block * 32)
             # The next step's weights are on their way while this one's are decoded and multiplied.
-            following = tl.minimum(block + L, last)
-            gate_next = fetched(GATE, base, top, following, N, B, BN, L, EVEN)
-            up_next = fetched(UP, base + up_at, top, following, N, B, BN, L, EVEN)
-            gate_tile = weights(GATE, gate_raw, gate_words, one, top, block, N, B, BN, L)
-            up_tile = weights(UP, up_raw, up_words, other, top, block, N, B, BN, L)
-            gate = _dot(rows, gate_tile, gate, SWAP)
-            up = _dot(rows, up_tile, up, SWAP)
+            following = tl.minimum(block + 4, last)
+            gate_next = fetched(GATE, base, top, following, N, B, EVEN)
+            up_next = fetched(UP, base + up_at, top, following, N, B, EVEN)
+            gate_tile = fragment(GATE, gate_raw, gate_words, one, top, block, N, B)
+            up_tile = fragment(UP, up_raw, up_words, other, top, block, N, B)
+            gate = dot(gate_tile, rows, gate)
+            up = dot(up_tile, rows, up)
             gate_raw, up_raw = gate_next, up_next
         out = to_half(silu(gate * (1.0 / SCALE)) * (up * (1.0 / SCALE)))
-        n = top + tl.arange(0, BN)
-        if SWAP:
-            to = h + (first + m)[None, :] * N + n[:, None]
-            tl.store(to, out, mask=(m[None, :] < size) & (n[:, None] < N))
-        else:
-            to = h + (first + m)[:, None] * N + n[None, :]
-            tl.store(to, out, mask=(m[:, None] < size) & (n[None, :] < N))
+        n = top + row_of(tl.arange(0, ROWS))
+        tl.store(h + (first + m)[None, :] * N + n[:, None], out, mask=(m[None, :] < size) & (n[:, None] < N))
 
 
 @triton.jit(do_not_specialize=["N", "B"])
 def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_expert, tile_first, tile_size, totals, N,
-         B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, L: tl.constexpr,
-         EVEN: tl.constexpr, SWAP: tl.constexpr):  # fmt: skip
-    """``y[pairs[i]] = down h[i]``: float16 [T * topk, N], without the router's weight. Grid: as for `gate_up`."""
+         B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """``y[pairs[i]] = down h[i]``: float16 [T * topk, N], without the router's weight. Grid: as for `gate_up`.
+
+    h: float16 [T * topk, a multiple of DEPTH], as `strata.ops.prompt.order.order` leaves rows of 32 B.
+    """
     tile = tl.program_id(1)
     if tile < tl.load(totals):
         expert = tl.load(tile_expert + tile)
         w = slots_base + tl.load(slot_of + expert).to(tl.int64) * stride + down_at
         first, size = tl.load(tile_first + tile), tl.load(tile_size + tile)
         m = tl.arange(0, BM)
-        top = tl.program_id(0) * BN
-        k = tl.arange(0, 32 * L)
-        at = h + (first + tl.minimum(m, size - 1))[:, None] * (32 * B) + k[None, :]
+        top = tl.program_id(0) * ROWS
+        k = tl.arange(0, DEPTH)
+        at = h + (first + tl.minimum(m, size - 1))[None, :] * ((B + 3) // 4 * DEPTH) + k[:, None]
         unit = 1.0
         if SCALED:
             unit = tl.load(scale + expert)
-        if SWAP:
-            total = tl.zeros((BN, BM), tl.float32)
-        else:
-            total = tl.zeros((BM, BN), tl.float32)
-        words = lexicon(KIND, grid, BN * L)
-        last = (B - 1) // L * L
-        raw = fetched(KIND, w, top, 0, N, B, BN, L, EVEN)
-        for block in range(0, B, L):
-            if EVEN:
-                rows = tl.load(at + block * 32)
-            else:
-                rows = tl.load(at + block * 32, mask=k[None, :] < (B - block) * 32, other=0.0)
-            later = fetched(KIND, w, top, tl.minimum(block + L, last), N, B, BN, L, EVEN)
-            total = _dot(rows, weights(KIND, raw, words, unit, top, block, N, B, BN, L), total, SWAP)
+        total = tl.zeros((ROWS, BM), tl.float32)
+        words = lexicon(KIND, grid, 128)
+        last = (B - 1) // 4 * 4
+        raw = fetched(KIND, w, top, 0, N, B, EVEN)
+        for block in range(0, B, 4):
+            rows = tl.load(at + block * 32)
+            later = fetched(KIND, w, top, tl.minimum(block + 4, last), N, B, EVEN)
+            total = dot(fragment(KIND, raw, words, unit, top, block, N, B), rows, total)
             raw = later
         out = to_half(total * (1.0 / SCALE))
-        n = top + tl.arange(0, BN)
+        n = top + row_of(tl.arange(0, ROWS))
         pair = tl.load(pairs + first + tl.minimum(m, size - 1))
-        if SWAP:
-            tl.store(y + pair[None, :] * N + n[:, None], out, mask=(m[None, :] < size) & (n[:, None] < N))
-        else:
-            tl.store(y + pair[:, None] * N + n[None, :], out, mask=(m[:, None] < size) & (n[None, :] < N))
+        tl.store(y + pair[None, :] * N + n[:, None], out, mask=(m[None, :] < size) & (n[:, None] < N))
 
 
 @triton.jit(do_not_specialize=["topk"])

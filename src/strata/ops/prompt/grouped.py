@@ -8,10 +8,11 @@ from torch import Tensor
 
 from strata.ops.experts.slots import Slots
 from strata.ops.matvec.tables import codewords
-from strata.ops.matvec.triton import arch
+from strata.ops.matvec.triton import PlaneMatrix, arch
 from strata.ops.prompt import experts, plan
 from strata.ops.prompt.matrices import OPTIONS
-from strata.ops.prompt.tiles import ExpertTile, expert_tile
+from strata.ops.prompt.order import order
+from strata.ops.prompt.tiles import expert_options, expert_tile
 
 _CHOICES = 4096  # that a program of the plan looks at together
 
@@ -23,14 +24,16 @@ class Plan:
     Attributes:
         rows: there is room for.
         topk: experts a row visits.
-        tile: of the products.
+        tile: most pairs of a tile.
+        counts: int32 [1], how many rows there are.
         most: tiles there can be.
         pairs, tile_expert, tile_first, tile_size, totals: int32.
     """
 
     rows: int
     topk: int
-    tile: ExpertTile
+    tile: int
+    counts: Tensor
     most: int
     pairs: Tensor
     tile_expert: Tensor
@@ -48,41 +51,47 @@ def planned(ids: Tensor, counts: Tensor, number: int) -> Plan:
     """Sort the choices ``int32 [room, topk]`` of ``counts`` rows among ``number`` experts."""
     (room, topk), device = ids.shape, ids.device
     tile = expert_tile(arch(device), room, topk, number)
-    most = min(number, room * topk) + room * topk // tile.rows
+    most = min(number, room * topk) + room * topk // tile
 
     def ints(size: int) -> Tensor:
         return torch.empty(size, dtype=torch.int32, device=device)
 
     sizes = ints(number)
-    found = Plan(room, topk, tile, most, ints(room * topk), ints(most), ints(most), ints(most), ints(1))
+    found = Plan(room, topk, tile, counts, most, ints(room * topk), ints(most), ints(most), ints(most), ints(1))
     plan.count[(number,)](ids, counts, topk, sizes, BLOCK=_CHOICES, num_warps=4)
     plan.arrange[(number,)](
         ids, counts, topk, number, sizes, *found.lists,
-        TILE=tile.rows, ROOM=max(16, 1 << (number - 1).bit_length()), BLOCK=_CHOICES, num_warps=4,
+        TILE=tile, ROOM=max(16, 1 << (number - 1).bit_length()), BLOCK=_CHOICES, num_warps=4,
     )  # fmt: skip
     return found
 
 
+def _ordered(x: Tensor, counts: Tensor, per: int) -> Tensor:
+    """Rows in the order of the products."""
+    rows, width = x.shape
+    out = torch.empty((rows, triton.cdiv(width, 128) * 128), dtype=torch.float16, device=x.device)
+    order[(triton.cdiv(rows, 16), triton.cdiv(width, 128))](x, counts, out, width, PER=per, ROWS=16, num_warps=4)
+    return out
+
+
 def rows_of(slots: Slots, x: Tensor, grouped: Plan) -> Tensor:
     """Rows of all pairs, without the router's weights: float16 [room * topk, H]."""
-    kind, device, tile = slots.layout, x.device, grouped.tile
-    pairs = grouped.rows * grouped.topk
+    kind, device, pairs = slots.layout, x.device, grouped.rows * grouped.topk
     h = torch.empty((pairs, kind.inner), dtype=torch.float16, device=device)
     y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device)
-    scaled = slots.scales is not None
+    scaled, tall = slots.scales is not None, int(experts.ROWS.value)
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
-    shape = {"BM": tile.rows, "BN": tile.columns, "L": tile.blocks, "SWAP": tile.swap}
-    options = {"num_warps": tile.warps, "num_stages": tile.stages, **OPTIONS}
     wide, narrow = kind.hidden // 32, kind.inner // 32
-    experts.gate_up[(triton.cdiv(kind.inner, tile.columns), grouped.most)](
+    options = expert_options(arch(device), grouped.tile)
+    experts.gate_up[(triton.cdiv(kind.inner, tall), grouped.most)](
         slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
-        scales[1], x, h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
-        GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % tile.blocks == 0, **shape, **options,
+        scales[1], _ordered(x, grouped.counts, 1), h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
+        GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
-    experts.down[(triton.cdiv(kind.hidden, tile.columns), grouped.most)](
-        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), scales[2], h, y, slots.slot_of,
-        *grouped.lists, kind.hidden, narrow,
-        KIND=kind.down, SCALED=scaled, EVEN=narrow % tile.blocks == 0, **shape, **options,
+    experts.down[(triton.cdiv(kind.hidden, tall), grouped.most)](
+        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), scales[2],
+        _ordered(h, grouped.counts, grouped.topk), y, slots.slot_of, *grouped.lists, kind.hidden, narrow,
+        KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     return y
 
@@ -96,3 +105,15 @@ def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, c
         y, shares, shared, shared_shares, counts, out, width, topk, BLOCK=block, num_warps=4, **OPTIONS
     )
     return out
+
+
+def matrices(slots: Slots, number: int) -> tuple[PlaneMatrix, PlaneMatrix, PlaneMatrix]:
+    """Gate, up and down of the expert in slot ``number``."""
+    kind, one = slots.layout, slots.data[number]
+    scales = (None, None, None) if slots.scales is None else [x[number : number + 1] for x in slots.scales]
+    wide, tall = (kind.inner, kind.hidden), (kind.hidden, kind.inner)
+    shapes = (kind.gate, *wide), (kind.up, *wide), (kind.down, *tall)
+    gate, up, down = (
+        PlaneMatrix(*shape, one[part], scale) for shape, part, scale in zip(shapes, kind.parts, scales, strict=True)
+    )
+    return gate, up, down

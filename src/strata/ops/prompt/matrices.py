@@ -54,11 +54,13 @@ class Matrices:
             KIND=w.type, SCALED=w.scale is not None, H=tall, L=wide, EVEN=blocks % wide == 0, num_warps=4, **OPTIONS,
         )  # fmt: skip
 
-    def product(self, x: PromptRows, matrices: Sequence[Any], tile: Tile | None = None) -> Tensor:
-        """``x @ w.T`` for matrices below one another: float32 [room, all N]."""
+    def product(
+        self, x: PromptRows, matrices: Sequence[Any], tile: Tile | None = None, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        """``x @ w.T`` for matrices below one another: float32 or float16 [room, all N]."""
         w = self.expand(*matrices)
         (n, width), room = w.shape, len(x.half)
-        out = torch.empty((room, n), dtype=torch.float32, device=self._device)
+        out = torch.empty((room, n), dtype=dtype, device=self._device)
         t = dense_tile(self._arch, room) if tile is None else tile
         product.product[(triton.cdiv(room, t.rows) * triton.cdiv(n, t.columns),)](
             x.half, w, x.counts, out, n, width, EVEN=width % t.depth == 0, **t.constants(), **t.options()

@@ -17,6 +17,7 @@ from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import ModelConfig
 from strata.model.ops import NgramGated, Segment
+from strata.ops.experts.slots import Slots
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
@@ -25,7 +26,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
-from strata.ops.prompt.tiles import low_tile, mean_tile
+from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa import gpu as qsa
 
 PASS_MOST = 4096
@@ -59,12 +60,12 @@ class Prompt:
     ) -> None:  # fmt: skip
         self._c, self._pool, self._device = config, pool, device
         self._turns, self._number, self._hash = turns, numbers, hashes
-        self._matrices = Matrices(device)
+        self._matrices, self._others = Matrices(device), Matrices(device)  # the second for what runs beside
         self._arch = arch(device)
         self._interpreted = self._arch == 0
         self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
         self._select = select
-        self._only: grouped.Plan | None = None
+        self._branch: torch.cuda.Stream | None = None
         self._graphs = graphs and self._arch > 0
         self._kept: dict[tuple[int, int], PromptBatch] = {}
         self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
@@ -104,23 +105,19 @@ class Prompt:
         """
         shape = batch.room, batch.blocks
         if self._kept.get(shape) is not batch:
-            return self._run(batch, body)
+            return body()
         if shape not in self._recorded and shape not in self._met:
             self._met.add(shape)
-            return self._run(batch, body)
+            return body()
         if shape not in self._recorded:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._memory):
-                x = self.settled(self._run(batch, body))
+                x = self.settled(body())
             self._memory = graph.pool()
             self._recorded[shape] = graph, x
         graph, x = self._recorded[shape]
         graph.replay()
         return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
-
-    def _run(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
-        self._only = grouped.planned(torch.zeros_like(batch.ids)[:, None], batch.counts, 1)  # the same for all layers
-        return body()
 
     def passes(self, batch: PromptBatch, residual: PromptStreams) -> PromptPass:
         """What the pass computed."""
@@ -213,8 +210,9 @@ class Prompt:
         )  # fmt: skip
         solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
         since, until = torch.empty((2, chunks, g.nv, CHUNK), dtype=torch.float32, device=device)
+        system = torch.empty((chunks, g.nv, CHUNK, CHUNK), dtype=torch.float32, device=device)
         delta.pairs[(chunks, g.nv)](
-            mixed, decay, strength, batch.lengths, counts, solved, seen, since, until,
+            mixed, decay, strength, batch.lengths, counts, system, solved, seen, since, until,
             **shape, num_warps=4, **OPTIONS,
         )  # fmt: skip
         out = torch.empty((room, g.nv * g.d), dtype=torch.float32, device=device)
@@ -248,9 +246,9 @@ class Prompt:
         )  # fmt: skip
         out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
-        tile = 64
+        tile, warps = attention_tile(self._arch)
         attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
-            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=8, num_stages=1,
+            query, keys, values, x[0], *where, out, BM=tile, SPLIT=self._split, **shape, num_warps=warps, num_stages=1,
             **OPTIONS,
         )  # fmt: skip
         if batch.blocks:
@@ -298,10 +296,38 @@ class Prompt:
     def experts(self, m: PromptRows, route: tuple[Tensor, Tensor, Tensor], w: DeviceMoe) -> Tensor:
         """See `Ops.experts`."""
         chosen, shares, shared = route
-        assert self._only is not None
-        y = grouped.rows_of(w.slots, m.half, grouped.planned(chosen, m.counts, self._c.moe.E))
-        common = grouped.rows_of(w.shared, m.half, self._only)
+        y, common = self._beside(
+            lambda: grouped.rows_of(w.slots, m.half, grouped.planned(chosen, m.counts, self._c.moe.E)),
+            lambda: self._common(m, w.shared),
+        )
         return grouped.combined(y, shares, common, shared, m.counts)
+
+    def _common(self, m: PromptRows, slots: Slots) -> Tensor:
+        """The shared expert's rows: float16 [room, H]. Every row visits it, so its matrices are written out."""
+        gate, up, down = grouped.matrices(slots, 0)
+        both = self._others.product(m, (gate, up))
+        room, inner = len(m.half), slots.layout.inner
+        h = self._half(room, inner)
+        block = min(512, _power(inner))
+        streams.swiglu[(triton.cdiv(inner, block), room)](both, m.counts, h, N=inner, BLOCK=block, num_warps=4)
+        return self._others.product(PromptRows(h, m.counts), (down,), dtype=torch.float16)
+
+    def _beside(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Run two bodies that do not depend on one another; in a record the second on a branch of its own.
+
+        What they read must outlive the call, which arguments of the caller do.
+        """
+        if self._interpreted or not torch.cuda.is_current_stream_capturing():
+            return first(), second()
+        main = torch.cuda.current_stream()
+        if self._branch is None:
+            self._branch = torch.cuda.Stream()
+        self._branch.wait_stream(main)
+        with torch.cuda.stream(self._branch):
+            other = second()
+        one = first()
+        main.wait_stream(self._branch)
+        return one, other
 
     def ngram_numbers(self, batch: PromptBatch) -> Tensor:
         """Numbers of table rows: int64 [room, rows of a token]."""

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from strata.ops.device import sigmoid
+from strata.ops.device import sigmoid, silu
 from strata.ops.prompt.halves import to_half
 
 
@@ -55,3 +55,20 @@ def halve(x, out, size, BLOCK: tl.constexpr):
     """``size`` numbers of float32 as float16. Grid: (size / BLOCK,)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, to_half(tl.load(x + i, mask=i < size, other=0.0)), mask=i < size)
+
+
+@triton.jit
+def swiglu(x, counts, out, N: tl.constexpr, BLOCK: tl.constexpr):
+    """``out = silu(gate) * up`` of the shared expert. Grid: (N / BLOCK, most rows).
+
+    Args:
+        x: float32 [T, 2 N], gate then up.
+        counts: int32, its first is T.
+        out: float16 [T, N], out.
+    """
+    row, n = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if row < tl.load(counts):
+        inside = n < N
+        gate = tl.load(x + row * (2 * N) + n, mask=inside, other=0.0)
+        up = tl.load(x + row * (2 * N) + N + n, mask=inside, other=0.0)
+        tl.store(out + row * N + n, to_half(silu(gate) * up), mask=inside)

@@ -81,31 +81,25 @@ def exact_tile(arch: int, room: int) -> Tile:
     return Tile(64, 64, 64, 4, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertTile:
-    """Of a grouped product.
-
-    Attributes:
-        rows: pairs of an expert in a program.
-        columns: rows of its matrix.
-        blocks: of 32 weights in a step.
-        warps: of a program.
-        stages: steps in flight.
-        swap: the matrix is the tensor cores' first operand.
-    """
-
-    rows: int
-    columns: int
-    blocks: int
-    warps: int
-    stages: int
-    swap: bool
-
-
-def expert_tile(arch: int, room: int, topk: int, experts: int) -> ExpertTile:
-    """By how many rows an expert gets on average."""
+def attention_tile(arch: int) -> tuple[int, int]:
+    """Pairs of row and head that a program of `attention.dense` takes, and its warps."""
     if arch == 0:
-        return ExpertTile(16, 64, 8, 4, 1, swap=False)
+        return 64, 4
+    return (64, 8) if arch in _ROOMY else (32, 4)
+
+
+def expert_tile(arch: int, room: int, topk: int, experts: int) -> int:
+    """Most pairs of an expert in a program, by how many there are on average."""
     each = room * topk / experts
-    rows = 16 if each <= 12 else 32 if each <= 24 else 64 if each <= 48 else 128
-    return ExpertTile(rows, 64, 2, 4, 1, swap=True)
+    if arch == 0 or each <= 12:
+        return 16
+    return 32 if each <= 24 else 64 if each <= 48 else 128
+
+
+def expert_options(arch: int, tile: int) -> dict[str, Any]:
+    """Of a grouped product's launch: four warps hold a matrix's tile as the tensor cores want it.
+
+    With few pairs there is room for a fourth program on a multiprocessor, if none takes more than 128 registers.
+    """
+    options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
+    return options | {"maxnreg": 128} if arch and tile <= 32 else options

@@ -85,7 +85,7 @@ def _words(p, at, left, OFF: tl.constexpr, L: tl.constexpr, EVEN: tl.constexpr, 
     if EVEN:
         words = tl.load(where)
     else:
-        words = tl.load(where, mask=OFF + tl.arange(0, at.shape[0]) % (W * L) // W < left, other=0)
+        words = tl.load(where, mask=tl.arange(0, at.shape[0]) % (W * L) < (left - OFF) * W, other=0)
     return words
 
 
