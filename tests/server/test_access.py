@@ -10,7 +10,9 @@ from strata.server.options import Options, read_keys
 from strata.server.routes import ROUTES
 from support.site import chat_body
 
-PATHS = [(route.method, path.replace("{name:path}", "scripted")) for route in ROUTES for path in (route.path, *route.aliases)]
+PATHS = [
+    (route.method, path.replace("{name:path}", "scripted")) for route in ROUTES for path in (route.path, *route.aliases)
+]
 
 
 @pytest.fixture
@@ -19,7 +21,14 @@ def locked(other_site):
 
 
 def test_s01_every_route_needs_the_key(locked) -> None:
-    bad = ({}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"}, {"authorization": "Basic k"}, {"authorization": "k"}, {"authorization": "Bearer "})
+    bad = (
+        {},
+        {"authorization": "Bearer wrong"},
+        {"x-api-key": "wrong"},
+        {"authorization": "Basic k"},
+        {"authorization": "k"},
+        {"authorization": "Bearer "},
+    )
     good = ({"authorization": "Bearer k"}, {"x-api-key": "k"}, {"authorization": "bearer  k"})
     assert len(PATHS) > 15
     for path in sorted({path for _, path in PATHS} | {"/v1/nothing", "/static/x"}):
@@ -36,7 +45,14 @@ def test_s01_every_route_needs_the_key(locked) -> None:
 
 
 def test_s09_the_same_answer_on_all_routes(locked) -> None:
-    for path in ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens", "/v1/embeddings"):
+    for path in (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/responses",
+        "/v1/messages/count_tokens",
+        "/v1/embeddings",
+    ):
         for headers, wanted in (
             ({"authorization": "Bearer k"}, 400),
             ({"x-api-key": "k"}, 400),
@@ -77,7 +93,14 @@ def test_s02_only_names_of_ours(site, other_site) -> None:
 
     for good in ("localhost", "127.0.0.1", "127.0.0.1:1234", "[::1]", "[::1]:80", "LOCALHOST.", "localhost:8080"):
         assert get(good) == 200, good
-    for foreign in ("evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "192.168.1.5", "a@localhost.evil", ""):
+    for foreign in (
+        "evil.example:8080",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "192.168.1.5",
+        "a@localhost.evil",
+        "",
+    ):
         assert get(foreign) in {400, 403}, foreign
     assert get("evil.example", path="/health") == 403
     assert get(None, "1.0") == 200
@@ -119,12 +142,25 @@ def test_s07_cors_is_off_unless_an_origin_is_named(site, other_site) -> None:
     with pytest.raises(ConfigError, match="any web page"):
         Options(origins=("*",))
     keyed = other_site(keys={"a": "k"}, origins=("*",))
-    assert keyed.request("OPTIONS", "/v1/messages", None, ask).headers["access-control-allow-origin"] == "https://a.example"
+    assert (
+        keyed.request("OPTIONS", "/v1/messages", None, ask).headers["access-control-allow-origin"]
+        == "https://a.example"
+    )
     assert keyed.post("/v1/messages", {}, origin="https://b.example").status == 401
 
 
 def test_s04_nothing_but_routes_is_served(site) -> None:
-    for path in ("/static/..%2Fconfig.json", "/static/%2e%2e/x", "/static/....//x", "/static/a/..%2F..%2Fmain.py", "/..%5c..%5cx", "//etc/passwd", "/static/%00", "/v1/models/../../etc/passwd", "/v1/models/..%2f..%2fetc%2fpasswd"):
+    for path in (
+        "/static/..%2Fconfig.json",
+        "/static/%2e%2e/x",
+        "/static/....//x",
+        "/static/a/..%2F..%2Fmain.py",
+        "/..%5c..%5cx",
+        "//etc/passwd",
+        "/static/%00",
+        "/v1/models/../../etc/passwd",
+        "/v1/models/..%2f..%2fetc%2fpasswd",
+    ):
         assert site.get(path).status in {400, 404}, path
 
 
@@ -134,7 +170,13 @@ def test_s05_nothing_is_fetched_for_a_client(site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as spy:
         spy.settimeout(0.1)
         port = spy.getsockname()[1]
-        for url in ("file:///etc/passwd", "/etc/hostname.png", f"http://127.0.0.1:{port}/a.png", "http://169.254.169.254/x", "data:image/png;base64,AAAA"):
+        for url in (
+            "file:///etc/passwd",
+            "/etc/hostname.png",
+            f"http://127.0.0.1:{port}/a.png",
+            "http://169.254.169.254/x",
+            "data:image/png;base64,AAAA",
+        ):
             part = {"type": "image_url", "image_url": {"url": url}}
             reply = site.chat([{"role": "user", "content": [part]}])
             assert reply.status == 400

@@ -42,7 +42,10 @@ def reset(link: socket.socket) -> None:
 @pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["FIN", "RST"])
 def test_i01_leaving_a_stream_ends_its_work(site, leave) -> None:
     site.say(LONG, "next")
-    for path, body in (("/v1/chat/completions", chat_body(max_tokens=20000, stream=True)), ("/v1/messages", message_body(max_tokens=20000, stream=True))):
+    for path, body in (
+        ("/v1/chat/completions", chat_body(max_tokens=20000, stream=True)),
+        ("/v1/messages", message_body(max_tokens=20000, stream=True)),
+    ):
         link = begin(site, path, body)
         for _ in range(5):
             assert link.recv(1 << 12)
@@ -129,7 +132,11 @@ def test_i05_nothing_is_out_of_step_after_any_refusal(site) -> None:
 
 def test_j01_no_answer_gets_anothers_words(site) -> None:
     count = 60
-    site.say(*(turn(f"thought {i}</think>\n\nmarker {i}.", size=2, delay_ms=1) for i in range(count)), conversations=8, queue=64)
+    site.say(
+        *(turn(f"thought {i}</think>\n\nmarker {i}.", size=2, delay_ms=1) for i in range(count)),
+        conversations=8,
+        queue=64,
+    )
 
     def one(number: int) -> tuple[str, str]:
         if number % 4 == 0:
@@ -154,7 +161,10 @@ def test_j07_a_full_queue_says_so_at_once(site) -> None:
     site.say(turn("x" * 25, size=1, delay_ms=5), conversations=4, queue=8)
 
     def one(number: int) -> tuple[int, dict, dict]:
-        path, body = (("/v1/chat/completions", chat_body(max_tokens=50)), ("/v1/messages", message_body(max_tokens=50)))[number % 2]
+        path, body = (
+            ("/v1/chat/completions", chat_body(max_tokens=50)),
+            ("/v1/messages", message_body(max_tokens=50)),
+        )[number % 2]
         reply = site.post(path, body)
         return reply.status, reply.headers, reply.json
 

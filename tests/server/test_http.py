@@ -29,7 +29,9 @@ def test_a01_a_body_that_is_no_json_is_a_400_in_the_dialects_form(site) -> None:
     assert site.chat().status == 200
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"true", b"null", b"123", b'"s"', b"", b"   ", b"\xff\xfe", b'{"a":"\\ud800"}', b"{", b"NaN"])
+@pytest.mark.parametrize(
+    "raw", [b"[]", b"true", b"null", b"123", b'"s"', b"", b"   ", b"\xff\xfe", b'{"a":"\\ud800"}', b"{", b"NaN"]
+)
 def test_a02_json_that_is_no_object_is_a_400(site, raw) -> None:
     for path in ROUTES:
         is_error(site.post(path, raw=raw), path)
@@ -65,7 +67,10 @@ def test_a05_text_parts_reach_the_prompt_in_order(site) -> None:
     assert "'smell'" in unknown.error
     history = [
         {"role": "user", "content": "x"},
-        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "get_w", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "get_w", "arguments": "{}"}}],
+        },
         {"role": "tool", "tool_call_id": "c", "content": parts},
     ]
     assert site.chat(history, tools=[WX]).status == 200
@@ -85,7 +90,12 @@ def test_a06_assistant_turns_without_text_are_kept(site) -> None:
         assert "<function=get_w>\n<parameter=city>\nRome" in prompt
         assert "sun" in prompt
     assert len(lengths) == 1
-    assert site.chat([{"role": "user", "content": "x"}, {"role": "assistant", "content": None}, {"role": "user", "content": "y"}]).status == 200
+    assert (
+        site.chat(
+            [{"role": "user", "content": "x"}, {"role": "assistant", "content": None}, {"role": "user", "content": "y"}]
+        ).status
+        == 200
+    )
 
 
 def test_a07_what_is_asked_for_is_done_or_refused(site) -> None:
@@ -225,11 +235,35 @@ def test_a16_pictures_are_refused_by_name_on_every_route(site) -> None:
     text = {"type": "text", "text": "what is this"}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [text, {"type": "image", "source": source}]}
     for reply, kind in (
-        (site.chat([{"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]}]), "image_url"),
+        (
+            site.chat([{"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]}]),
+            "image_url",
+        ),
         (site.message([{"role": "user", "content": [text, {"type": "image", "source": source}]}]), "image"),
         (site.message([{"role": "user", "content": [result]}]), "image"),
-        (site.response([{"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": url}]}]), "input_image"),
-        (site.response([{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": url}]}]), "input_image"),
+        (
+            site.response(
+                [
+                    {
+                        "role": "user",
+                        "content": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": url}],
+                    }
+                ]
+            ),
+            "input_image",
+        ),
+        (
+            site.response(
+                [
+                    {
+                        "type": "function_call_output",
+                        "call_id": "c",
+                        "output": [{"type": "input_image", "image_url": url}],
+                    }
+                ]
+            ),
+            "input_image",
+        ),
     ):
         assert reply.status == 400
         assert f"'{kind}'" in reply.error
@@ -240,7 +274,12 @@ def test_o01_o02_a_prompt_over_the_limit_is_refused_with_both_numbers(site) -> N
     ids = [5] * (CONTEXT + 1)
     text = "a b " * (CONTEXT // 2 + 100)
     for more in ({}, {"stream": True}):
-        replies = [site.complete(ids, **more), site.chat(text, **more), site.message(text, **more), site.response(text, **more)]
+        replies = [
+            site.complete(ids, **more),
+            site.chat(text, **more),
+            site.message(text, **more),
+            site.response(text, **more),
+        ]
         for reply in replies:
             assert reply.status == 400
             assert reply.headers["content-type"] == "application/json"
@@ -263,7 +302,12 @@ def test_o03_the_edge_of_the_context(site: Site) -> None:
 
 def test_q04_fields_that_nobody_knows_are_refused_by_name(site, other_site) -> None:
     for field, value in (("options", {"num_ctx": 99999}), ("keep_alive", "5m"), ("num_predict", 5), ("invented", 1)):
-        for reply in (site.chat(**{field: value}), site.message(**{field: value}), site.response(**{field: value}), site.complete(**{field: value})):
+        for reply in (
+            site.chat(**{field: value}),
+            site.message(**{field: value}),
+            site.response(**{field: value}),
+            site.complete(**{field: value}),
+        ):
             is_error(reply, "")
             assert field in reply.error
     assert site.chat(invented=None).status == 200
@@ -302,7 +346,11 @@ def test_tokens_and_back(site) -> None:
         is_error(site.post("/detokenize", wrong), "")
     is_error(site.post("/tokenize", {}), "")
     assert call("f") in site.prompt(
-        messages=[{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, {"role": "tool", "content": "y"}]
+        messages=[
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]},
+            {"role": "tool", "content": "y"},
+        ]
     )
 
 

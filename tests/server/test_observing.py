@@ -67,7 +67,11 @@ def test_t03_each_dialect_counts_in_its_own_meaning(site) -> None:
     whole = len(site.tokens(messages=prompt, reasoning_effort="none"))
     assert (chat["prompt_tokens"], chat["prompt_tokens_details"]["cached_tokens"]) == (whole, 15)
     assert chat["total_tokens"] == chat["prompt_tokens"] + chat["completion_tokens"]
-    assert (message["input_tokens"], message["cache_read_input_tokens"], message["cache_creation_input_tokens"]) == (whole - 15, 15, 0)
+    assert (message["input_tokens"], message["cache_read_input_tokens"], message["cache_creation_input_tokens"]) == (
+        whole - 15,
+        15,
+        0,
+    )
     assert (response["input_tokens"], response["input_tokens_details"]["cached_tokens"]) == (whole, 15)
     streamed = site.chat_stream(prompt, reasoning_effort="none", stream_options={"include_usage": True})
     assert streamed.values[-1]["usage"] == chat
@@ -108,7 +112,12 @@ def test_t06_health_answers_while_the_server_is_busy(site) -> None:
 
 
 def test_t07_numbers_add_up(site) -> None:
-    names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
+    names = (
+        "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total",
+        "vllm:prefix_cache_hits_total",
+        "vllm:prefix_cache_queries_total",
+    )
     before = [number(site, name) for name in names]
     answered = number(site, "vllm:request_success_total", finished_reason="stop")
     site.say({"pieces": ["a", "b"], "cached": 5})

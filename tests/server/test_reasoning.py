@@ -155,7 +155,11 @@ def test_thoughts_may_be_hidden(site) -> None:
     thinking = {"type": "adaptive", "display": "omitted"}
     block = site.message(thinking=thinking).json["content"][0]
     assert block["thinking"] == ""
-    history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": [block, {"type": "text", "text": "answer"}]}, {"role": "user", "content": "y"}]
+    history = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [block, {"type": "text", "text": "answer"}]},
+        {"role": "user", "content": "y"},
+    ]
     told = site.post("/v1/messages/count_tokens", message_body(history)).json["input_tokens"]
     history[1]["content"][0] = {"type": "thinking", "thinking": "secret", "signature": "foreign"}
     assert site.post("/v1/messages/count_tokens", message_body(history)).json["input_tokens"] == told
@@ -166,11 +170,17 @@ def test_thoughts_may_be_hidden(site) -> None:
 def test_sealed_thoughts_come_back_on_responses(site) -> None:
     site.say("deep thought</think>\n\nanswer")
     first = site.response("x", include=["reasoning.encrypted_content"]).json
-    items = [{k: v for k, v in item.items() if k != "content" or item["type"] != "reasoning"} for item in first["output"]]
+    items = [
+        {k: v for k, v in item.items() if k != "content" or item["type"] != "reasoning"} for item in first["output"]
+    ]
     assert "deep thought" not in json.dumps(items)
     history = [{"role": "user", "content": "x"}, *items, {"role": "user", "content": "y"}]
     again = site.response(history).json["usage"]["input_tokens"]
-    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "answer", "reasoning_content": "deep thought"}, {"role": "user", "content": "y"}]
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "answer", "reasoning_content": "deep thought"},
+        {"role": "user", "content": "y"},
+    ]
     assert again == len(site.tokens(messages=messages))
 
 
@@ -186,9 +196,15 @@ def test_e01_a_later_system_message_stays_where_it_is(site) -> None:
     prompt = site.prompt(messages=messages)
     assert prompt.index("first rule") < prompt.index("now digits") < prompt.index("user\nc")
     assert prompt.count("<|im_start|>system") == 2
-    last = site.message([{"role": "user", "content": "a"}, {"role": "system", "content": "now digits"}], system="first rule")
+    last = site.message(
+        [{"role": "user", "content": "a"}, {"role": "system", "content": "now digits"}], system="first rule"
+    )
     assert last.status == 200
-    same = [{"role": "system", "content": "first rule"}, {"role": "user", "content": "a"}, {"role": "system", "content": "now digits"}]
+    same = [
+        {"role": "system", "content": "first rule"},
+        {"role": "user", "content": "a"},
+        {"role": "system", "content": "now digits"},
+    ]
     assert last.json["usage"]["input_tokens"] == len(site.tokens(messages=same, reasoning_effort="none"))
 
 
@@ -208,10 +224,17 @@ def test_e03_what_the_template_refuses_is_a_400_with_its_words(site) -> None:
 
 
 def test_e05_past_thoughts_are_shown_or_left_out_as_asked(site) -> None:
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "R"}, {"role": "user", "content": "c"}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning_content": "R"},
+        {"role": "user", "content": "c"},
+    ]
     kept = site.prompt(messages=messages)
     assert "<think>\nR\n</think>\n\nb" in kept
-    for more in ({"chat_template_kwargs": {"preserve_thinking": False}}, {"thinking": {"type": "enabled", "clear_thinking": True}}):
+    for more in (
+        {"chat_template_kwargs": {"preserve_thinking": False}},
+        {"thinking": {"type": "enabled", "clear_thinking": True}},
+    ):
         assert "R" not in site.prompt(messages=messages, **more)
 
 
@@ -238,7 +261,11 @@ def test_e06_an_empty_text_block_beside_a_call_is_nothing(site) -> None:
 def test_e06_results_and_text_keep_their_order(site) -> None:
     from strata.server.dialects.anthropic.content import read_messages
 
-    blocks = [{"type": "tool_result", "tool_use_id": "a", "content": "r"}, {"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "r"},
+        {"type": "text", "text": "one"},
+        {"type": "text", "text": "two"},
+    ]
     assert read_messages([{"role": "user", "content": blocks}]) == [
         {"role": "tool", "content": "r", "tool_call_id": "a"},
         {"role": "user", "content": "one\n\ntwo"},
@@ -260,7 +287,11 @@ def test_e07_a_last_assistant_message_is_continued_the_same_way_on_both_routes(s
         assert prompt(text, **more) == prompt(listed, **more)
         assert prompt(text, **more).endswith("The answer is")
     thinking = {"thinking": {"type": "adaptive"}}
-    assert counted(text) == counted(listed) == len(site.tokens(messages=[*USER, {"role": "assistant", **text}], reasoning_effort="none"))
+    assert (
+        counted(text)
+        == counted(listed)
+        == len(site.tokens(messages=[*USER, {"role": "assistant", **text}], reasoning_effort="none"))
+    )
     assert counted(text, **thinking) == counted(listed, **thinking)
     closed = prompt({"content": "<think>\nr\n</think>\n\nThe"})
     assert closed.endswith("<think>\nr\n</think>\n\nThe")
@@ -292,6 +323,17 @@ def test_a_call_in_the_history_of_messages_is_in_the_prompt(site) -> None:
     made = {"type": "tool_use", "id": "t", "name": "get_w", "input": {"city": "Rome"}}
     from strata.server.dialects.anthropic.content import read_messages
 
-    (turned,) = read_messages([{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "so"}, made]}])
+    (turned,) = read_messages(
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": ""},
+                    {"type": "text", "text": "so"},
+                    made,
+                ],
+            }
+        ]
+    )
     assert turned["reasoning_content"] == "hm"
     assert call("get_w", city="Rome") in site.prompt(messages=[*USER, turned, {"role": "tool", "content": "y"}])

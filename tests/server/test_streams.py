@@ -13,7 +13,9 @@ def test_b01_the_envelope_and_the_usage_chunk(site) -> None:
     site.say("a</think>\n\nb c d", size=1)
     for events in (
         site.chat_stream(stream_options={"include_usage": True}),
-        site.stream("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 4, "stream_options": {"include_usage": True}}),
+        site.stream(
+            "/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 4, "stream_options": {"include_usage": True}}
+        ),
     ):
         assert events.items[-1][1] == "[DONE]"
         assert all("choices" in value for value in events.values)
@@ -105,7 +107,7 @@ def test_b06_blocks_are_numbered_without_a_gap(site) -> None:
 
 @pytest.fixture
 def patient(other_site):
-    return other_site(sign=0.2)
+    return other_site(sign=0.1)
 
 
 def test_b08_a_long_reading_is_not_silent(patient) -> None:
@@ -115,7 +117,7 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
         ("/v1/messages", message_body(prompt)),
         ("/v1/responses", {"model": "m", "input": prompt}),
     ):
-        patient.say("x", reading_ms=30)
+        patient.say("x", reading_ms=40)
         data = json.dumps({**body, "stream": True}).encode()
         began = time.monotonic()
         with socket.create_connection((patient.host, patient.port), timeout=10) as link:
@@ -130,7 +132,7 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
         assert found.startswith(b"HTTP/1.1 200")
         assert times[0] - began < 1
         assert times[-1] - began > 0.8
-        assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 1
+        assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 0.6
     site_events = patient.chat_stream(prompt, return_progress=True)
     told = [value["prompt_progress"] for value in site_events.values if "prompt_progress" in value]
     assert told[-1]["processed"] == told[-1]["total"] > 2000
@@ -150,7 +152,14 @@ def test_b10_arguments_flow_while_they_are_written(site) -> None:
 
 def test_b11_without_thinking_everything_is_content(site) -> None:
     site.say("hello")
-    for more in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}, {"thinking": {"type": "disabled"}}, {"reasoning": {"enabled": False}}):
+    for more in (
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+        {"think": False},
+        {"enable_thinking": False},
+        {"thinking": {"type": "disabled"}},
+        {"reasoning": {"enabled": False}},
+    ):
         events = site.chat_stream(**more)
         message = site.chat(**more).message
         assert events.delta("reasoning_content") == ""
@@ -183,7 +192,9 @@ def receive(link: socket.socket) -> bytes:
     while b"\r\n\r\n" not in found:
         found += link.recv(1 << 16)
     head, _, rest = found.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    length = next(
+        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
     while len(rest) < length:
         rest += link.recv(1 << 16)
     return head + b"\r\n\r\n" + rest

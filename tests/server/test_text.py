@@ -19,7 +19,12 @@ def test_f01_no_character_is_ever_broken(site, text) -> None:
     site.say(text, size=1)
     assert site.complete().json["choices"][0]["text"] == text
     assert site.message().json["content"][0]["text"] == text
-    for events in (events, site.stream("/v1/completions", {"prompt": "x"}), site.message_stream(), site.response_stream(reasoning={"effort": "none"})):
+    for events in (
+        events,
+        site.stream("/v1/completions", {"prompt": "x"}),
+        site.message_stream(),
+        site.response_stream(reasoning={"effort": "none"}),
+    ):
         assert "\ufffd" not in events.raw.decode()
 
 
@@ -63,7 +68,12 @@ def test_f09_the_work_for_a_token_does_not_grow(site) -> None:
 ], ids=str)  # fmt: skip
 def test_g01_g02_edges_are_taken(site, more) -> None:
     assert site.chat(**more).status == 200
-    assert site.complete(**{k: v for k, v in more.items() if k not in {"tools", "tool_choice", "reasoning_effort", "logprobs"}}).status == 200
+    assert (
+        site.complete(
+            **{k: v for k, v in more.items() if k not in {"tools", "tool_choice", "reasoning_effort", "logprobs"}}
+        ).status
+        == 200
+    )
 
 
 @pytest.mark.parametrize("more", [
@@ -73,7 +83,10 @@ def test_g01_g02_edges_are_taken(site, more) -> None:
     {"modalities": ["audio"]}, {"web_search_options": {}}, {"functions": []}, {"audio": {}},
 ], ids=str)  # fmt: skip
 def test_g01_values_out_of_range_are_refused_by_name(site, more) -> None:
-    for reply in (site.chat(**more), site.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True, **more})):
+    for reply in (
+        site.chat(**more),
+        site.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True, **more}),
+    ):
         assert reply.status == 400
         assert list(more)[-1] in reply.error
 
@@ -86,7 +99,9 @@ def test_g07_log_probabilities_of_every_token(site) -> None:
     assert [entry["token"] for entry in entries] == ["a", "b", "</think>", "\n", "\n"]
     assert all(len(entry["top_logprobs"]) == 3 and entry["logprob"] <= 0 for entry in entries)
     events = site.chat_stream(logprobs=True, top_logprobs=3, max_tokens=5)
-    streamed = [entry for v in events.values for c in v["choices"] for entry in (c["logprobs"] or {"content": []})["content"]]
+    streamed = [
+        entry for v in events.values for c in v["choices"] for entry in (c["logprobs"] or {"content": []})["content"]
+    ]
     assert streamed == entries
     assert site.chat().json["choices"][0]["logprobs"] is None
     said = site.response(include=["message.output_text.logprobs"], top_logprobs=2, reasoning={"effort": "none"}).json

@@ -55,7 +55,11 @@ def test_c06_a_call_without_parameters_has_an_empty_object(site) -> None:
     assert site.chat(tools=[NOW]).message["tool_calls"][0]["function"]["arguments"] == "{}"
     assert site.chat_stream(tools=[NOW]).calls[0]["arguments"] == "{}"
     assert site.message(tools=[ANOW]).json["content"][-1]["input"] == {}
-    parts = [v["delta"]["partial_json"] for n, v in site.message_stream(tools=[ANOW]).items if n == "content_block_delta" and "partial_json" in v["delta"]]
+    parts = [
+        v["delta"]["partial_json"]
+        for n, v in site.message_stream(tools=[ANOW]).items
+        if n == "content_block_delta" and "partial_json" in v["delta"]
+    ]
     assert "".join(parts) == "{}"
 
 
@@ -69,14 +73,19 @@ def test_c07_parallel_calls_have_their_own_index(site) -> None:
         own = [fragment for fragment in fragments if fragment["index"] == index]
         assert {"id", "type"} <= set(own[0])
         assert own[0]["function"]["name"]
-        assert all(set(fragment) == {"index", "function"} and set(fragment["function"]) == {"arguments"} for fragment in own[1:])
+        assert all(
+            set(fragment) == {"index", "function"} and set(fragment["function"]) == {"arguments"}
+            for fragment in own[1:]
+        )
     assert len({one["id"] for one in events.calls}) == 3
     assert [json.loads(one["arguments"]) for one in events.calls] == [{"city": "Rome"}, {"city": "Oslo"}, {}]
     single = site.chat(tools=[WX, NOW], parallel_tool_calls=False, max_tokens=400).json["choices"][0]
     assert len(single["message"]["tool_calls"]) == 1
     assert single["finish_reason"] == "tool_calls"
     assert len(site.chat_stream(tools=[WX, NOW], parallel_tool_calls=False, max_tokens=400).calls) == 1
-    alone = site.message(tools=[AWX, ANOW], tool_choice={"type": "auto", "disable_parallel_tool_use": True}, max_tokens=400)
+    alone = site.message(
+        tools=[AWX, ANOW], tool_choice={"type": "auto", "disable_parallel_tool_use": True}, max_tokens=400
+    )
     assert [block["type"] for block in alone.json["content"]].count("tool_use") == 1
 
 
@@ -122,7 +131,11 @@ def test_c11_arguments_are_a_text(site) -> None:
 def test_c12_odd_arguments_in_the_history_do_not_poison_it(site) -> None:
     def history(arguments):
         made = {"id": "c", "type": "function", "function": {"name": "get_w", "arguments": arguments}}
-        return [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [made]}, {"role": "tool", "content": "sun", "tool_call_id": "c"}]
+        return [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "tool_calls": [made]},
+            {"role": "tool", "content": "sun", "tool_call_id": "c"},
+        ]
 
     plain = '{"city":"Rome"}'
     prompts = []
@@ -146,7 +159,10 @@ def test_c13_tool_choice_is_honoured_or_refused(site) -> None:
     assert site.chat(tools=tools, tool_choice=named).status == 502
     site.say("just prose")
     for choice in ("required", named):
-        for reply in (site.chat(tools=tools, tool_choice=choice), site.chat(tools=tools, tool_choice=choice, reasoning_effort="none")):
+        for reply in (
+            site.chat(tools=tools, tool_choice=choice),
+            site.chat(tools=tools, tool_choice=choice, reasoning_effort="none"),
+        ):
             assert reply.status == 502
             assert "tool_choice" in reply.error
         events = site.chat_stream(tools=tools, tool_choice=choice)
@@ -163,7 +179,9 @@ def test_c13_tool_choice_is_honoured_or_refused(site) -> None:
         assert site.chat(**wrong).status == 400
     assert site.message(tools=[AWX], tool_choice={"type": "tool", "name": "other"}).status == 400
     site.say(weather)
-    assert site.message(tools=[AWX, ANOW], tool_choice={"type": "tool", "name": "get_w"}).json["stop_reason"] == "tool_use"
+    assert (
+        site.message(tools=[AWX, ANOW], tool_choice={"type": "tool", "name": "get_w"}).json["stop_reason"] == "tool_use"
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -176,7 +194,14 @@ def test_c15_quotes_and_backslashes_survive_every_cut(site, size) -> None:
 def test_a_custom_tool_takes_plain_text(site) -> None:
     patch = "*** Begin Patch\n*** End Patch"
     site.say("</think>\n\n" + call("apply_patch", input=patch), size=4)
-    tools = [{"type": "custom", "name": "apply_patch", "description": "edits", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}}]
+    tools = [
+        {
+            "type": "custom",
+            "name": "apply_patch",
+            "description": "edits",
+            "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"},
+        }
+    ]
     (item,) = [item for item in site.response(tools=tools).json["output"] if item["type"] == "custom_tool_call"]
     assert (item["name"], item["input"]) == ("apply_patch", patch)
     told = site.response_stream(tools=tools).values
@@ -201,7 +226,13 @@ def test_functions_of_a_namespace_keep_it(site) -> None:
 
 
 def test_tools_of_the_wrong_shape_are_refused_by_place(site) -> None:
-    for tool in ({"type": "function"}, {"type": "function", "function": {"name": "a<b"}}, {"type": "retrieval"}, 5, {"type": "function", "function": {"name": "f", "parameters": []}}):
+    for tool in (
+        {"type": "function"},
+        {"type": "function", "function": {"name": "a<b"}},
+        {"type": "retrieval"},
+        5,
+        {"type": "function", "function": {"name": "f", "parameters": []}},
+    ):
         reply = site.chat(tools=[tool])
         assert reply.status == 400
         assert "tools[0]" in reply.error

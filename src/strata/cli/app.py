@@ -76,7 +76,8 @@ def explain(error: CycloptsError) -> str:
         names |= {name for argument in error.argument_collection for name in argument.names}
     elif isinstance(error, UnknownCommandError) and error.unused_tokens:
         typed = error.unused_tokens[0]
-    if typed.startswith("-") and "Did you mean" not in text:
+    if typed.startswith("-"):  # among all names, those of every command too
         close = difflib.get_close_matches(typed.partition("=")[0], sorted(names), n=1)
-        return f"unknown option: {typed}" + (f"; did you mean {close[0]}?" if close else "")
+        if not (close and f"Did you mean {close[0]}?" in text):
+            return f"unknown option: {typed}" + (f"; did you mean {close[0]}?" if close else "")
     return text

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -103,9 +104,16 @@ class Stream(Response):
             yield writer.begin(run)
             if self._first is not None:
                 yield writer.more(*self._first)
+            sent = time.monotonic()
             while not run.over:
-                news = await run.next(self._sign)
-                yield writer.sign(run) if news is None else writer.more(*news)
+                news = await run.next(max(0.0, sent + self._sign - time.monotonic()))
+                chunk = b"" if news is None else writer.more(*news)
+                now = time.monotonic()
+                if not chunk and now >= sent + self._sign:  # news that nobody is told are none
+                    chunk = writer.sign(run)
+                if chunk:
+                    sent = now
+                    yield chunk
             yield writer.end(run)
         except ApiError as error:
             yield writer.failed(run, error)
