@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strata.cli import reference
-from strata.cli.app import bench, chat, completion, config, doctor, inspect, run
+from strata.cli.app import bench, chat, completion, config, doctor, inspect, run, serve
 from strata.cli.flags import GlobalFlags, SamplingFlags, ServeFlags, ThinkingFlags
 from strata.cli.main import main
 from strata.cli.output import printable

@@ -101,7 +101,7 @@ def test_errors_are_the_clients_own(site, client, other_site) -> None:
     assert token.models.retrieve("scripted").display_name == "scripted"
 
 
-def test_a_long_reading_keeps_the_client_alive(site, client, other_site) -> None:
+def test_a_long_reading_keeps_the_client_alive(other_site) -> None:
     patient = other_site(sign=0.1)
     patient.say("there", reading_ms=40)
     slow = anthropic.Anthropic(base_url=patient.url, api_key="none", max_retries=0, timeout=0.5)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.site import chat_body, message_body, turn
+from support.site import chat_body, message_body, receive, turn
 
 LONG = turn("x" * 4000, size=1, delay_ms=5)
 
@@ -126,8 +126,7 @@ def test_i05_nothing_is_out_of_step_after_any_refusal(site) -> None:
     kinds = [chance.choice(["leave", "long", "bad", "normal"]) for _ in range(100)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, kinds))
-    until(lambda: busy(site) == 0)
-    assert not site.desk.busy
+    until(lambda: busy(site) == 0 and not site.desk.busy)
 
 
 def test_j01_no_answer_gets_anothers_words(site) -> None:
@@ -242,3 +241,26 @@ def test_a_request_that_never_arrives_is_given_up(other_site) -> None:
     for garbage in (b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n", b"x" * 100_000):
         hasty.raw(garbage, 0.3)
     assert hasty.chat().status == 200
+
+
+def test_a_head_that_never_ends_is_given_up(site, monkeypatch) -> None:
+    from strata.server import serving
+
+    monkeypatch.setattr(serving, "HEAD", 0.3)
+    whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for before, begun in ((b"", b""), (b"", b"GET /live HTTP/1.1\r\nHo"), (whole, b"GET /li")):
+        with socket.create_connection((site.host, site.port), timeout=3) as link:
+            if before:
+                link.sendall(before)
+                receive(link)
+            began = time.monotonic()
+            link.sendall(begun)
+            while link.recv(1 << 12):
+                pass
+            assert 0.2 < time.monotonic() - began < 2
+    with socket.create_connection((site.host, site.port), timeout=3) as link:
+        link.sendall(whole)
+        receive(link)
+        time.sleep(0.5)
+        link.sendall(whole)
+        assert receive(link).startswith(b"HTTP/1.1 200")

@@ -30,19 +30,54 @@ def claude_code() -> dict[str, Any]:
         "max_tokens": 32000,
         "stream": True,
         "system": [
-            {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.30.abc; cc_entrypoint=cli; cch=00000;"},
-            {"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude.", "cache_control": ephemeral},
-            {"type": "text", "text": "\nYou are an interactive agent.\n\n# Environment\nToday's date: 2026-11-30", "cache_control": {**ephemeral, "ttl": "1h"}},
+            {
+                "type": "text",
+                "text": "x-anthropic-billing-header: cc_version=2.1.30.abc; cc_entrypoint=cli; cch=00000;",
+            },
+            {
+                "type": "text",
+                "text": "You are Claude Code, Anthropic's official CLI for Claude.",
+                "cache_control": ephemeral,
+            },
+            {
+                "type": "text",
+                "text": "\nYou are an interactive agent.\n\n# Environment\nToday's date: 2026-11-30",
+                "cache_control": {**ephemeral, "ttl": "1h"},
+            },
         ],
         "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "<system-reminder>\nbe careful\n</system-reminder>"}, {"type": "text", "text": "read a"}]},
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "I read it.", "signature": "EqQBCkYIBBgCKkD"},
-                {"type": "tool_use", "id": "toolu_01", "name": "Read", "input": {"path": "/tmp/a"}, "caller": {"type": "direct"}},
-            ]},
-            {"role": "user", "content": [
-                {"tool_use_id": "toolu_01", "type": "tool_result", "content": [{"type": "text", "text": "1\thello"}], "is_error": False, "cache_control": ephemeral},
-            ]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "<system-reminder>\nbe careful\n</system-reminder>"},
+                    {"type": "text", "text": "read a"},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "I read it.", "signature": "EqQBCkYIBBgCKkD"},
+                    {
+                        "type": "tool_use",
+                        "id": "toolu_01",
+                        "name": "Read",
+                        "input": {"path": "/tmp/a"},
+                        "caller": {"type": "direct"},
+                    },
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "tool_use_id": "toolu_01",
+                        "type": "tool_result",
+                        "content": [{"type": "text", "text": "1\thello"}],
+                        "is_error": False,
+                        "cache_control": ephemeral,
+                    },
+                ],
+            },
         ],
         "tools": [
             {"name": "Read", "description": "Reads a file.", "input_schema": READ, "eager_input_streaming": True},
@@ -53,7 +88,7 @@ def claude_code() -> dict[str, Any]:
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         "metadata": {"user_id": "user_abc_account__session_def"},
         "temperature": 1,
-    }  # fmt: skip
+    }
 
 
 def claude_code_title() -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The server with the model in the box."""
 
 import json
+import re
+from pathlib import Path
 
 import openai
 import pytest
@@ -10,6 +12,8 @@ from strata.server.options import Options
 from strata.server.served import Served
 from strata.worker import Client, ModelEngine
 from support.site import Site
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +204,16 @@ def test_one_prompt_for_several_answers_is_counted_once(pebble) -> None:
     usage = pebble.chat(COUNT, n=3, max_tokens=5).json["usage"]
     assert usage["prompt_tokens"] == len(pebble.tokens(messages=COUNT))
     assert usage["completion_tokens"] == 15
+
+
+def test_the_examples_in_the_readme_print_what_they_say(pebble, capsys) -> None:
+    text = README.read_text(encoding="utf-8").replace("http://127.0.0.1:8080", pebble.url)
+    examples = [
+        one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if not one.startswith("import strata")
+    ]
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, str(README), "exec"), {})
+        assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
+    (line,) = re.findall(r"curl -s \S+(/v1/\S+) -d '(.*)'", text)
+    assert pebble.post(line[0], json.loads(line[1])).message["content"] == "1, 2, 3, 4, 5"

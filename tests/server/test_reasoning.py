@@ -39,33 +39,48 @@ def test_d02_every_level_renders_its_own_prompt_the_same_on_every_route(site) ->
     assert site.chat("x", reasoning_effort="none", max_tokens=64).message["content"] == "Title"
 
 
-@pytest.mark.parametrize(("more", "same"), [
-    ({"reasoning_effort": "minimal"}, "low"),
-    ({"reasoning_effort": "xhigh"}, "high"),
-    ({"reasoning_effort": "max"}, "high"),
-    ({"reasoning": {"effort": "low"}}, "low"),
-    ({"reasoning": {"enabled": False}}, "none"),
-    ({"reasoning": {"max_tokens": 0}}, "none"),
-    ({"think": "low"}, "low"),
-    ({"think": False}, "none"),
-    ({"enable_thinking": False}, "none"),
-    ({"thinking": {"type": "disabled"}}, "none"),
-    ({"thinking_budget": 0}, "none"),
-    ({"chat_template_kwargs": {"enable_thinking": False}}, "none"),
-    ({"chat_template_kwargs": {"thinking": False}}, "none"),
-    ({"chat_template_kwargs": {"reasoning_effort": "medium"}}, "medium"),
-    ({"output_config": {"effort": "medium"}}, "medium"),
-    ({"reasoning_effort": "high", "enable_thinking": False}, "none"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ({"reasoning_effort": "minimal"}, "low"),
+        ({"reasoning_effort": "xhigh"}, "high"),
+        ({"reasoning_effort": "max"}, "high"),
+        ({"reasoning": {"effort": "low"}}, "low"),
+        ({"reasoning": {"enabled": False}}, "none"),
+        ({"reasoning": {"max_tokens": 0}}, "none"),
+        ({"think": "low"}, "low"),
+        ({"think": False}, "none"),
+        ({"enable_thinking": False}, "none"),
+        ({"thinking": {"type": "disabled"}}, "none"),
+        ({"thinking_budget": 0}, "none"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "none"),
+        ({"chat_template_kwargs": {"thinking": False}}, "none"),
+        ({"chat_template_kwargs": {"reasoning_effort": "medium"}}, "medium"),
+        ({"output_config": {"effort": "medium"}}, "medium"),
+        ({"reasoning_effort": "high", "enable_thinking": False}, "none"),
+    ],
+    ids=str,
+)
 def test_effort_in_every_spelling(site, more, same) -> None:
     assert site.prompt(messages=USER, **more) == site.prompt(messages=USER, reasoning_effort=same)
 
 
-@pytest.mark.parametrize("more", [
-    {"reasoning_effort": "extreme"}, {"reasoning_effort": 5}, {"reasoning": "high"}, {"reasoning": {"effort": 1}},
-    {"thinking": {"type": "maybe"}}, {"enable_thinking": "yes"}, {"thinking_budget": -5}, {"thinking_budget": "1"},
-    {"chat_template_kwargs": {"unknown": 1}}, {"reasoning": {"depth": 1}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"reasoning_effort": "extreme"},
+        {"reasoning_effort": 5},
+        {"reasoning": "high"},
+        {"reasoning": {"effort": 1}},
+        {"thinking": {"type": "maybe"}},
+        {"enable_thinking": "yes"},
+        {"thinking_budget": -5},
+        {"thinking_budget": "1"},
+        {"chat_template_kwargs": {"unknown": 1}},
+        {"reasoning": {"depth": 1}},
+    ],
+    ids=str,
+)
 def test_other_words_on_thinking_are_refused_by_name(site, more) -> None:
     reply = site.chat(**more)
     assert reply.status == 400
@@ -121,11 +136,20 @@ def test_d08_stray_tags_are_left_out(site) -> None:
     assert "reasoning_format" in refused.error
 
 
-@pytest.mark.parametrize("more", [
-    {"thinking_budget": 100}, {"thinking_budget_tokens": 100}, {"reasoning_budget": 100}, {"thinking_token_budget": 100},
-    {"max_thinking_tokens": 100}, {"reasoning": {"max_tokens": 100}}, {"thinking": {"type": "enabled", "budget_tokens": 100}},
-    {"chat_template_kwargs": {"thinking_budget": 100}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"thinking_budget": 100},
+        {"thinking_budget_tokens": 100},
+        {"reasoning_budget": 100},
+        {"thinking_token_budget": 100},
+        {"max_thinking_tokens": 100},
+        {"reasoning": {"max_tokens": 100}},
+        {"thinking": {"type": "enabled", "budget_tokens": 100}},
+        {"chat_template_kwargs": {"thinking_budget": 100}},
+    ],
+    ids=str,
+)
 def test_d10_a_budget_closes_the_thinking_and_an_answer_follows(site, more) -> None:
     site.say(turn("r" * 500 + "</think>\n\ndone", size=1))
     choice = site.chat(max_tokens=200, **more).json["choices"][0]
@@ -189,9 +213,12 @@ def test_sealed_thoughts_come_back_on_responses(site) -> None:
 
 def test_e01_a_later_system_message_stays_where_it_is(site) -> None:
     messages = [
-        {"role": "system", "content": "first rule"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-        {"role": "system", "content": "now digits"}, {"role": "user", "content": "c"},
-    ]  # fmt: skip
+        {"role": "system", "content": "first rule"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "system", "content": "now digits"},
+        {"role": "user", "content": "c"},
+    ]
     assert site.chat(messages).status == 200
     prompt = site.prompt(messages=messages)
     assert prompt.index("first rule") < prompt.index("now digits") < prompt.index("user\nc")

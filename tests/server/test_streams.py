@@ -1,12 +1,13 @@
 """Streams: cases B01 to B15."""
 
+import itertools
 import json
 import socket
 import time
 
 import pytest
 
-from support.site import AWX, WX, call, chat_body, message_body, turn
+from support.site import AWX, WX, call, chat_body, message_body, receive, turn
 
 
 def test_b01_the_envelope_and_the_usage_chunk(site) -> None:
@@ -132,7 +133,7 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
         assert found.startswith(b"HTTP/1.1 200")
         assert times[0] - began < 1
         assert times[-1] - began > 0.8
-        assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 0.6
+        assert max(b - a for a, b in itertools.pairwise(times)) < 0.6
     site_events = patient.chat_stream(prompt, return_progress=True)
     told = [value["prompt_progress"] for value in site_events.values if "prompt_progress" in value]
     assert told[-1]["processed"] == told[-1]["total"] > 2000
@@ -147,7 +148,7 @@ def test_b10_arguments_flow_while_they_are_written(site) -> None:
     fragments = [v for v in events.values if v["choices"][0]["delta"].get("tool_calls")]
     assert fragments[0]["choices"][0]["delta"]["tool_calls"][0]["function"] == {"name": "get_w", "arguments": ""}
     assert len(fragments) > 50
-    assert max(b - a for a, b in zip(events.times, events.times[1:], strict=False)) < 0.5
+    assert max(b - a for a, b in itertools.pairwise(events.times)) < 0.5
 
 
 def test_b11_without_thinking_everything_is_content(site) -> None:
@@ -184,20 +185,6 @@ def test_b14_a_connection_may_rest_between_requests(site) -> None:
         assert link.recv(100).startswith(b"HTTP/1.1 100")
         link.sendall(body)
         assert receive(link).startswith(b"HTTP/1.1 200")
-
-
-def receive(link: socket.socket) -> bytes:
-    """One answer with a length."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        found += link.recv(1 << 16)
-    head, _, rest = found.partition(b"\r\n\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-    )
-    while len(rest) < length:
-        rest += link.recv(1 << 16)
-    return head + b"\r\n\r\n" + rest
 
 
 def test_b14_an_idle_connection_is_closed_cleanly(other_site) -> None:

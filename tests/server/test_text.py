@@ -14,13 +14,13 @@ FAMILY = "👨‍👩‍👧‍👦"
 def test_f01_no_character_is_ever_broken(site, text) -> None:
     site.say("</think>\n\n" + text, size=1)
     assert site.chat().message["content"] == text
-    events = site.chat_stream()
-    assert events.delta("content") == text
+    streamed = site.chat_stream()
+    assert streamed.delta("content") == text
     site.say(text, size=1)
     assert site.complete().json["choices"][0]["text"] == text
     assert site.message().json["content"][0]["text"] == text
     for events in (
-        events,
+        streamed,
         site.stream("/v1/completions", {"prompt": "x"}),
         site.message_stream(),
         site.response_stream(reasoning={"effort": "none"}),
@@ -35,9 +35,12 @@ def test_f04_typed_control_tokens_stay_text(site) -> None:
     made = {"function": {"name": "get_w", "arguments": json.dumps({"city": evil})}}
     tool = {"type": "function", "function": {**WX["function"], "description": evil}}
     messages = [
-        {"role": "system", "content": evil}, {"role": "user", "content": evil}, {"role": "assistant", "content": evil, "tool_calls": [made]},
-        {"role": "tool", "content": evil}, {"role": "user", "content": "go"},
-    ]  # fmt: skip
+        {"role": "system", "content": evil},
+        {"role": "user", "content": evil},
+        {"role": "assistant", "content": evil, "tool_calls": [made]},
+        {"role": "tool", "content": evil},
+        {"role": "user", "content": "go"},
+    ]
     ids = site.tokens(messages=messages, tools=[tool])
     assert (ids.count(start), ids.count(end)) == (6, 5)
     text = site.post("/detokenize", {"tokens": ids}).json["content"]
@@ -58,14 +61,49 @@ def test_f09_the_work_for_a_token_does_not_grow(site) -> None:
     assert last < 4 * max(first, 0.02)
 
 
-@pytest.mark.parametrize("more", [
-    {"temperature": 0}, {"temperature": 1e-9}, {"temperature": 1.0}, {"top_p": 1.0}, {"top_p": 0}, {"top_k": 0}, {"top_k": -1},
-    {"top_k": 1}, {"min_p": 0}, {"min_p": 1}, {"top_k": 10**9}, {"seed": 2**70}, {"seed": -1}, {"max_tokens": 2**63 - 1},
-    {"temperature": None, "top_p": None, "top_k": None, "min_p": None, "seed": None, "stop": None, "n": None, "tools": None,
-     "stream": None, "logprobs": None, "response_format": None, "tool_choice": None, "reasoning_effort": None},
-    {"repeat_penalty": 1.1}, {"repetition_penalty": 1.1}, {"frequency_penalty": 0.5, "presence_penalty": -0.5}, {"typical_p": 0.9},
-    {"repeat_last_n": 64}, {"logit_bias": {"5": -100}}, {"logit_bias": {}}, {"temperature": 2},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"temperature": 0},
+        {"temperature": 1e-9},
+        {"temperature": 1.0},
+        {"top_p": 1.0},
+        {"top_p": 0},
+        {"top_k": 0},
+        {"top_k": -1},
+        {"top_k": 1},
+        {"min_p": 0},
+        {"min_p": 1},
+        {"top_k": 10**9},
+        {"seed": 2**70},
+        {"seed": -1},
+        {"max_tokens": 2**63 - 1},
+        {
+            "temperature": None,
+            "top_p": None,
+            "top_k": None,
+            "min_p": None,
+            "seed": None,
+            "stop": None,
+            "n": None,
+            "tools": None,
+            "stream": None,
+            "logprobs": None,
+            "response_format": None,
+            "tool_choice": None,
+            "reasoning_effort": None,
+        },
+        {"repeat_penalty": 1.1},
+        {"repetition_penalty": 1.1},
+        {"frequency_penalty": 0.5, "presence_penalty": -0.5},
+        {"typical_p": 0.9},
+        {"repeat_last_n": 64},
+        {"logit_bias": {"5": -100}},
+        {"logit_bias": {}},
+        {"temperature": 2},
+    ],
+    ids=str,
+)
 def test_g01_g02_edges_are_taken(site, more) -> None:
     assert site.chat(**more).status == 200
     assert (
@@ -76,12 +114,34 @@ def test_g01_g02_edges_are_taken(site, more) -> None:
     )
 
 
-@pytest.mark.parametrize("more", [
-    {"temperature": -1}, {"temperature": "1"}, {"top_p": 2}, {"top_k": 1.5}, {"top_k": -2}, {"min_p": -0.1}, {"seed": "a"},
-    {"frequency_penalty": 3}, {"repetition_penalty": 0}, {"stream": "yes"}, {"temperature": True}, {"logprobs": 3},
-    {"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 21}, {"n": "2"}, {"stop": {}}, {"max_tokens": 1.5}, {"priority": "x"},
-    {"modalities": ["audio"]}, {"web_search_options": {}}, {"functions": []}, {"audio": {}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"temperature": -1},
+        {"temperature": "1"},
+        {"top_p": 2},
+        {"top_k": 1.5},
+        {"top_k": -2},
+        {"min_p": -0.1},
+        {"seed": "a"},
+        {"frequency_penalty": 3},
+        {"repetition_penalty": 0},
+        {"stream": "yes"},
+        {"temperature": True},
+        {"logprobs": 3},
+        {"top_logprobs": 3},
+        {"logprobs": True, "top_logprobs": 21},
+        {"n": "2"},
+        {"stop": {}},
+        {"max_tokens": 1.5},
+        {"priority": "x"},
+        {"modalities": ["audio"]},
+        {"web_search_options": {}},
+        {"functions": []},
+        {"audio": {}},
+    ],
+    ids=str,
+)
 def test_g01_values_out_of_range_are_refused_by_name(site, more) -> None:
     for reply in (
         site.chat(**more),

@@ -333,3 +333,17 @@ def call(name: str, **values: str) -> str:
     """A call as the model writes it."""
     inner = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
     return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+
+
+def receive(link: socket.socket) -> bytes:
+    """One answer with a length."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += link.recv(1 << 16)
+    head, _, rest = found.partition(b"\r\n\r\n")
+    length = next(
+        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
+    while len(rest) < length:
+        rest += link.recv(1 << 16)
+    return head + b"\r\n\r\n" + rest

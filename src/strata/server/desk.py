@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,10 +36,6 @@ class Desk:
         self.metrics = Metrics(lambda: served.status, lambda: served.client.stats, served.name)
         self.ending = False
         self._runs: set[Run] = set()
-
-    def model(self, name: Any) -> Served:  # noqa: ARG002  # there is one model, whatever it is called
-        """The model of that name."""
-        return self.served
 
     async def answer(self, request: Request, ask: Ask, writer: Writer) -> Response:
         """Answer a request in the writer's dialect.

@@ -45,10 +45,9 @@ async def while_there(receive: Receive, work: Awaitable[None]) -> bool:
         working.result()
         return True
     finally:
-        for task in (working, leaving):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def whole(run: Run, writer: Writer, receive: Receive, on_end: OnEnd) -> Response:

@@ -10,7 +10,9 @@ import signal
 import socket
 from collections.abc import Callable, Generator
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from strata.errors import StrataError
 from strata.server.app import create_app
@@ -18,6 +20,9 @@ from strata.server.desk import Desk
 from strata.server.options import Options
 
 _log = logging.getLogger("strata.server")
+
+HEAD = 20.0
+"""Seconds in which the head of a request has to be there."""
 
 _AFTER = 1.5
 """Seconds that answers may take to say that they were ended."""
@@ -74,6 +79,33 @@ def _other(options: Options) -> str:
     finally:
         connection.close()
     return "another strata server" if ours else "another program"
+
+
+class _Protocol(H11Protocol):
+    """Does not wait for the rest of a request's head for ever; the body has a limit of its own."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The first request has to come."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request."""
+        super().data_received(data)
+        partly = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if self._late is not None and not partly:
+            self._late.cancel()
+            self._late = None
+        elif self._late is None and partly:
+            self._late = self.loop.call_later(HEAD, self.transport.close)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Nothing comes any more."""
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(error)
 
 
 class _Server(uvicorn.Server):
@@ -150,7 +182,7 @@ def server_of(desk: Desk) -> _Server:
     """A server that is not running yet."""
     config = uvicorn.Config(
         create_app(desk),
-        http="h11",
+        http=_Protocol,
         ws="none",
         lifespan="off",
         loop="asyncio",

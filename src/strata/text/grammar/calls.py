@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llguidance import LLMatcher
+
 from strata.errors import RequestError
 from strata.text.output.schema import Tool, choices, kinds, read_tools, resolve
 from strata.text.tokenizer import Tokenizer
@@ -79,4 +81,13 @@ def _value(schema: Any, root: Mapping[str, Any]) -> str:
     for key in ("$defs", "definitions"):
         if key in root:
             described.setdefault(key, root[key])
-    return f'%json {json.dumps(described, ensure_ascii=False)} "\\n</parameter>\\n"'
+    text = json.dumps(described, ensure_ascii=False)
+    return f'%json {text if _usable(text) else "{}"} "\\n</parameter>\\n"'
+
+
+def _usable(schema: str) -> bool:
+    """Whether a grammar can be made of it; a tool's schema may be sloppy, and then any JSON will do."""
+    try:
+        return not LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
+    except ValueError:
+        return False
