@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.engine import Budget, Limit
+from strata.engine.budget import broken
 
 V, END, OPEN, CLOSE = 20, 9, 10, 11
 CLOSING = (1, END, 2)
@@ -93,3 +94,30 @@ def test_a_call_that_was_begun_is_not_interrupted() -> None:
 
 def test_no_budget_closes_at_once() -> None:
     assert only(Budget(Limit(0, CLOSING, END), V).allowed()) == [1]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.data())
+def test_broken_is_inside_a_character(text, data) -> None:
+    whole = text.encode()
+    cut = data.draw(st.integers(0, len(whole)))
+    try:
+        whole[:cut].decode()
+        inside = False
+    except UnicodeDecodeError:
+        inside = True
+    assert broken(whole[:cut][-4:]) == inside
+
+
+def test_no_character_is_broken_by_the_end() -> None:
+    spelled = [bytes([byte]) for byte in range(256)]
+    budget = Budget(Limit(2, CLOSING, END, None, spelled.__getitem__), 256)
+    for byte in "a\U0001f600".encode():
+        assert budget.allowed() is None
+        budget.advance(byte)
+    assert only(budget.allowed()) == [1]
+    stuck = Budget(Limit(1, CLOSING, END, None, spelled.__getitem__), 256)
+    for _ in range(20):
+        if stuck.allowed() is not None:
+            return
+        stuck.advance(0xF0)
+    raise AssertionError("a character that never comes holds the end up")

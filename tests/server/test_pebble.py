@@ -217,3 +217,32 @@ def test_the_examples_in_the_readme_print_what_they_say(pebble, capsys) -> None:
         assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
     (line,) = re.findall(r"curl -s \S+(/v1/\S+) -d '(.*)'", text)
     assert pebble.post(line[0], json.loads(line[1])).message["content"] == "1, 2, 3, 4, 5"
+
+
+@pytest.fixture(scope="module")
+def late(pebble):
+    options = Options(port=0, drain=0.1, effort_last=True)
+    site = Site(pebble.client, None, options, pebble.served)  # type: ignore[arg-type]
+    yield site
+    site.close()
+
+
+def test_an_effort_at_the_end_leaves_the_beginning_known(late, pebble) -> None:
+    messages = [{"role": "system", "content": "The color of the door is green. " * 20}, *COUNT]
+    for number, effort in enumerate(("low", "high", "medium", "low", "none", "high")):
+        usage = late.chat(messages, reasoning_effort=effort, max_tokens=30).json["usage"]
+        if number:
+            assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] < 60, effort
+        messages += [{"role": "assistant", "content": "1, 2, 3, 4, 5"}, *COUNT]
+    prompt = late.prompt(messages=COUNT, reasoning_effort="low")
+    assert prompt.startswith("<|im_start|>user")
+    assert "<|im_start|>system\nThink briefly.<|im_end|>\n<|im_start|>assistant" in prompt
+    assert late.prompt(messages=COUNT, reasoning_effort="medium") == pebble.prompt(
+        messages=COUNT, reasoning_effort="medium"
+    )
+    assert late.prompt(messages=COUNT, reasoning_effort="none") == pebble.prompt(
+        messages=COUNT, reasoning_effort="none"
+    )
+    continued = late.prompt(messages=[*COUNT, {"role": "assistant", "content": "1, 2"}], reasoning_effort="low")
+    assert continued.endswith("1, 2")
+    assert continued.index("Think briefly.") < continued.index("1, 2")

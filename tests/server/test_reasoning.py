@@ -364,3 +364,11 @@ def test_a_call_in_the_history_of_messages_is_in_the_prompt(site) -> None:
     )
     assert turned["reasoning_content"] == "hm"
     assert call("get_w", city="Rome") in site.prompt(messages=[*USER, turned, {"role": "tool", "content": "y"}])
+
+
+def test_a_budget_breaks_no_character(site) -> None:
+    site.say(turn("a\U0001f600" * 50 + "</think>\n\ndone", size=1))
+    for budget in range(3, 8):
+        events = site.chat_stream(max_tokens=200, thinking_budget=budget)
+        assert "\ufffd" not in events.raw.decode()
+        assert events.delta("content") == "done"

@@ -133,6 +133,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
         drafting={"depth": settings.drafts, "measured": True, "lookup": settings.lookup},
         thinking=settings.thinking,
         effort=settings.effort,
+        effort_last=settings.effort_place == "end",
     )
 
 

@@ -1,5 +1,6 @@
 """A hard limit on how many tokens an answer may think."""
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Self
@@ -8,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata.engine.constraint import Constraint
+
+_WAIT = 4
+"""Tokens for which the rest of a character is waited for; one that is not coming is no reason to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,14 @@ class Limit:
         closing: tokens written when they are used up, `end` among them.
         end: the token that ends the block.
         call: tokens that begin and end a tool call: one that is begun inside the block is not interrupted.
+        spelled: the bytes of a token, so that no character is broken by the end; None where tokens are characters.
     """
 
     most: int
     closing: tuple[int, ...]
     end: int
     call: tuple[int, int] | None = None
+    spelled: Callable[[int], bytes] | None = None
 
 
 class Budget:
@@ -44,6 +50,7 @@ class Budget:
         self._closing: tuple[int, ...] = () if limit.most > 0 else limit.closing
         self._open = True
         self._calling = False
+        self._tail = b""
 
     @property
     def finished(self) -> bool:
@@ -70,7 +77,9 @@ class Budget:
             self._left -= 1
             if self._limit.call is not None and token in self._limit.call:
                 self._calling = token == self._limit.call[0]
-            if self._left <= 0 and not self._calling:
+            if self._limit.spelled is not None:
+                self._tail = (self._tail + self._limit.spelled(token))[-4:]
+            if self._left <= 0 and not self._calling and (self._left < -_WAIT or not broken(self._tail)):
                 self._closing, self._open = self._limit.closing, False
 
     def forced(self) -> list[int]:
@@ -84,3 +93,14 @@ class Budget:
         twin = copy(self)
         twin._inner = None if self._inner is None else self._inner.fork()  # noqa: SLF001  # the same class
         return twin
+
+
+def broken(tail: bytes) -> bool:
+    """Whether a text ends inside a character, going by its last four bytes."""
+    for back in range(1, min(4, len(tail)) + 1):
+        byte = tail[-back]
+        if byte >= 0xC0:  # the first byte of a character of 2, 3 or 4
+            return back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
+        if byte < 0x80:
+            return False
+    return False

@@ -31,6 +31,7 @@ class Options:
         drafting: values of `strata.engine.Drafting`.
         thinking: whether to think where a request says nothing, on the routes of OpenAI's form.
         effort: how hard, where a request says nothing.
+        effort_last: whether the effort is said at the end of the prompt, see `strata.server.effort`.
 
     Raises:
         ConfigError: values that do not go together.
@@ -54,6 +55,7 @@ class Options:
     drafting: Mapping[str, Any] = field(default_factory=dict)
     thinking: bool = True
     effort: str | None = None
+    effort_last: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what would be open by mistake."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from strata.errors import RequestError
 from strata.server.ask import Ask
+from strata.server.effort import NEUTRAL, at_the_end
 from strata.server.errors import ApiError, bad
 from strata.server.options import Options
 from strata.server.served import Served
@@ -59,7 +60,7 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     """
     ready = served.demand()
     chat = ask.messages is not None
-    prompts = [render(served, ask)] if chat else [Rendered(ids) for ids in ask.prompts]
+    prompts = [render(served, ask, options)] if chat else [Rendered(ids) for ids in ask.prompts]
     sampling = _sampling(ask, ready, options)
     Stops(ask.stop)
     made: list[Turn] = []
@@ -87,7 +88,7 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     return made
 
 
-def render(served: Served, ask: Ask) -> Rendered:
+def render(served: Served, ask: Ask, options: Options) -> Rendered:
     """The prompt of a conversation.
 
     Raises:
@@ -97,15 +98,37 @@ def render(served: Served, ask: Ask) -> Rendered:
     if served.template is None:
         raise bad("this model has no chat template; /v1/completions takes raw prompts")
     assert ask.messages is not None
+    messages, effort = _placed(served, ask, options)
     prompt = served.template.render(
-        ask.messages,
+        messages,
         tools=ask.tools.declared or None,
         thinking=ask.thinking.on,
-        effort=ask.thinking.effort,
+        effort=effort,
         preserve_thinking=ask.thinking.kept,
     )
     ids = served.tokenizer.encode_prompt(prompt)
-    return Rendered(tuple(ids), _marks(served, prompt, ids, ask), prompt.inside_thinking)
+    marks = _marks(served, prompt, ids, ask)
+    if options.effort_last:
+        marks += _last_question(served, ids, said=messages is not ask.messages)
+    return Rendered(tuple(ids), tuple(sorted(set(marks))), prompt.inside_thinking)
+
+
+def _placed(served: Served, ask: Ask, options: Options) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+    """Messages and the effort for the template."""
+    assert ask.messages is not None
+    effort = ask.thinking.effort
+    if options.effort_last and ask.thinking.on and served.efforts is not None:
+        sentence = served.efforts.sentence(effort)
+        if sentence:
+            return at_the_end(ask.messages, sentence), NEUTRAL
+    return ask.messages, effort
+
+
+def _last_question(served: Served, ids: Sequence[int], *, said: bool) -> tuple[int, ...]:
+    """Where the effort's turn or the answer begins: the conversation's next prompt is the same up to there."""
+    start = served.tokenizer.id_of("<|im_start|>")
+    places = [place for place, token in enumerate(ids) if token == start and place > 0]
+    return tuple(places[-2:-1] if said else places[-1:])
 
 
 def _marks(served: Served, prompt: Prompt, ids: Sequence[int], ask: Ask) -> tuple[int, ...]:

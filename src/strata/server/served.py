@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from strata.loading.files import ModelFile
+from strata.server.effort import Efforts
 from strata.server.errors import ApiError
 from strata.worker import Client, Ready, State, Status
 
@@ -20,6 +21,7 @@ class Served:
         client: the engine.
         tokenizer: text to tokens and back.
         template: renders conversations; None if the file has none.
+        efforts: what it says for each effort.
         path: the file, for people.
         created: when it was put behind the server, in seconds since 1970.
     """
@@ -29,6 +31,7 @@ class Served:
         self.client = client
         self.tokenizer: Tokenizer = file.tokenizer
         self.template: ChatTemplate | None = file.template
+        self.efforts = Efforts(self.template) if self.template is not None else None
         self.path = str(file.path)
         self.created = int(time.time())
         self._ready: Ready | None = None

@@ -210,7 +210,13 @@ class Resident:
         budget = request.budget
         if budget is None:
             return form
-        return Budget(Limit(budget.most, budget.closing, budget.end, budget.call), self.ready.vocabulary, form)
+        return Budget(self._limit(budget), self.ready.vocabulary, form)
+
+    def _limit(self, budget: m.Budget) -> Limit:
+        return Limit(budget.most, budget.closing, budget.end, budget.call, self._spelled)
+
+    def _spelled(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token) if token < self._tokenizer.size else b""
 
     def _form(self, grammar: m.Grammar | None) -> "Constraint | None":
         if grammar is None:

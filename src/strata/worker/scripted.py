@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from strata.engine import Sampling
+from strata.engine.budget import broken
 from strata.errors import QueueFullError
 from strata.loading.files import ModelFile
 from strata.text import Tokenizer
@@ -36,6 +37,7 @@ class _Conversation:
     place: int = 0  # in the script
     said: int = 0  # tokens, a stop token among them
     thinking: bool = False
+    tail: bytes = b""
     closing: list[int] = field(default_factory=list)  # tokens that end the thinking, still to be said
     started: float | None = None
     first: float | None = None  # time of the first token
@@ -211,7 +213,7 @@ class Scripted:
     def _next(self, c: _Conversation) -> tuple[int, bytes]:
         """The next token and its bytes; when the thinking budget is used up, the script goes on behind its block."""
         budget = c.request.budget
-        if c.thinking and budget is not None and c.said >= budget.most:
+        if c.thinking and budget is not None and c.said >= budget.most and not broken(c.tail):
             c.thinking, c.closing = False, list(budget.closing)
             later = range(c.place, len(c.turn.pieces))
             c.place = next((i + 1 for i in later if self.token(c.turn.pieces[i]) == budget.end), c.place)
@@ -220,6 +222,7 @@ class Scripted:
             return token, self._tokenizer.token_bytes(token)
         text = c.turn.pieces[c.place]
         c.place += 1
+        c.tail = (c.tail + text)[-4:]
         token = self.token(text)
         if budget is not None and token == budget.end:
             c.thinking = False

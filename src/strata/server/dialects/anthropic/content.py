@@ -5,17 +5,16 @@ from typing import Any
 from strata.server.errors import ApiError, bad
 from strata.server.fields import shown
 from strata.server.sealed import unseal
-from strata.text.chat.client_lines import without_client_line
 
 _BETWEEN = "\n\n"
 """What stands between the text blocks of one message."""
 
 
 def read_system(value: Any) -> list[dict[str, Any]]:
-    """The system prompt as a first message, or none; a line for the client's own service is left out."""
+    """The system prompt as a first message, or none."""
     if value is None:
         return []
-    text = without_client_line(value) if isinstance(value, str) else _texts(value, "system", head=True)
+    text = value if isinstance(value, str) else _joined(_blocks(value, "system"))
     return [{"role": "system", "content": text}] if text.strip() else []
 
 
@@ -101,10 +100,12 @@ def _result(content: Any, where: str) -> str:
     return _texts(content, f"{where}")
 
 
-def _texts(content: Any, where: str, *, head: bool = False) -> str:
-    found = [_text(block, place) for block, place in _blocks(content, f"{where}.content" if not head else where)]
-    if head and found:
-        found[0] = without_client_line(found[0])
+def _texts(content: Any, where: str) -> str:
+    return _joined(_blocks(content, f"{where}.content"))
+
+
+def _joined(blocks: list[tuple[dict[str, Any], str]]) -> str:
+    found = [_text(block, place) for block, place in blocks]
     return _BETWEEN.join(text for text in found if text)
 
 

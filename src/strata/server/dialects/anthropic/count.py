@@ -10,4 +10,4 @@ from strata.server.served import Served
 
 def count(body: dict[str, Any], served: Served, options: Options) -> dict[str, Any]:
     """How many tokens the prompt of a request has: those of the prompt itself, made in the same way."""
-    return {"input_tokens": len(render(served, read_message(body, options, "")).ids)}
+    return {"input_tokens": len(render(served, read_message(body, options, ""), options).ids)}

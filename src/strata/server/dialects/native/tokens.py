@@ -17,7 +17,7 @@ def tokenize(body: dict[str, Any], served: Served, options: Options) -> dict[str
     if "messages" in fields:
         rest = {name: value for name, value in body.items() if name not in {"with_pieces", "add_special"}}
         ask, _ = read_chat(rest, options, "")
-        ids = list(render(served, ask).ids)
+        ids = list(render(served, ask, options).ids)
     else:
         name = "content" if "content" in fields else "prompt"
         text, special = fields.text(name), fields.flag("parse_special") or False
