@@ -2,10 +2,10 @@
 
     python bench/rereading.py [--turns 8] [--json bench/results/rereading.json]
 
-One conversation in the shape of Claude Code's requests: a header line with another number each time, tools, a date in the
-system text that changes once, a result of a tool or a question a turn. Arms: nothing changes; what changes by itself
-(number and date); and with it another effort at every other turn, said at the start or at the end. Ratios are to what
-is read when nothing changes: the tokens that are new in each prompt.
+One conversation in the shape of Claude Code's requests: a header line with another number each time, tools, a date in
+the system text that changes once, a result of a tool or a question a turn. Arms: nothing changes; what changes by
+itself (number and date); and with it another effort at every other turn, said at the start or at the end. Ratios are
+to what is read when nothing changes: the tokens that are new in each prompt.
 """
 
 import argparse

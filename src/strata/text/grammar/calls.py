@@ -13,6 +13,7 @@ from typing import Any
 from llguidance import LLMatcher
 
 from strata.errors import RequestError
+from strata.text.grammar.panic import no_panic
 from strata.text.output.schema import Tool, choices, kinds, read_tools, resolve
 from strata.text.tokenizer import Tokenizer
 
@@ -88,6 +89,7 @@ def _value(schema: Any, root: Mapping[str, Any]) -> str:
 def _usable(schema: str) -> bool:
     """Whether a grammar can be made of it; a tool's schema may be sloppy, and then any JSON will do."""
     try:
-        return not LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
-    except ValueError:
+        with no_panic():
+            return not LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
+    except (ValueError, RequestError):
         return False

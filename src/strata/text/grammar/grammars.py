@@ -12,6 +12,7 @@ from strata.errors import RequestError
 from strata.text.grammar.constraint import GrammarConstraint
 from strata.text.grammar.gate import Gate
 from strata.text.grammar.grammar import Grammar, Kind
+from strata.text.grammar.panic import no_panic
 from strata.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Grammars:
         source = composed(grammar, thinking=after is not None, calls=calls)
         # What is wrong is said by the error and not printed, and it holds nothing of the answer.
         limits = LLParserLimits(verbose_errors=False)
-        matcher = LLMatcher(self._tokens(), source, log_level=0, limits=limits)
+        tokens = self._tokens()
+        with no_panic():
+            matcher = LLMatcher(tokens, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise _unusable(grammar, matcher.get_error())
         return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after, bool(calls)))
@@ -114,7 +117,9 @@ def check_grammar(grammar: Grammar | None, *, thinking: bool = False, calls: str
     Raises:
         RequestError: it is wrong, or uses what llguidance cannot do; the text says what and where.
     """
-    wrong = LLMatcher.validate_grammar(composed(grammar, thinking=thinking, calls=calls))
+    source = composed(grammar, thinking=thinking, calls=calls)
+    with no_panic():
+        wrong = LLMatcher.validate_grammar(source)
     if wrong:
         raise _unusable(grammar, wrong)
 
@@ -145,6 +150,11 @@ def _unusable(grammar: Grammar | None, reason: str) -> RequestError:
 
 def _source(grammar: Grammar) -> str:
     """The grammar in llguidance's own form, a JSON text."""
+    with no_panic():
+        return _translated(grammar)
+
+
+def _translated(grammar: Grammar) -> str:
     match grammar.kind:
         case Kind.JSON_OBJECT:
             return _json('{"type": "object"}')

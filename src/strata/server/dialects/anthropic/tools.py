@@ -21,7 +21,7 @@ def read_tools(fields: Fields) -> Tools:
         kind = tool.any("type")
         if isinstance(kind, str) and kind.startswith(HOSTED):
             continue
-        if kind not in {None, "custom", "function"}:
+        if kind not in (None, "custom", "function"):
             raise bad(
                 f"tools[{place}].type is {shown(kind)}; only custom tools, with an input_schema, are supported",
                 f"tools[{place}].type",

@@ -78,9 +78,9 @@ def read_prompts(value: Any, tokenizer: Tokenizer, vocabulary: int) -> list[list
         return [_encoded(one, tokenizer, f"prompt[{place}]") for place, one in enumerate(value)]
     listed = value if all(isinstance(one, list) for one in value) else [value]
     for ids in listed:
-        wrong = next((one for one in ids if isinstance(one, bool) or not isinstance(one, int)), None)
-        if wrong is not None:
-            raise bad(f"prompt holds {shown(wrong)} among token ids", "prompt")
+        wrong = [one for one in ids if isinstance(one, bool) or not isinstance(one, int)]
+        if wrong:
+            raise bad(f"prompt holds {shown(wrong[0])} among token ids", "prompt")
         outside = next((one for one in ids if not 0 <= one < vocabulary), None)
         if outside is not None:
             raise bad(f"token id {outside} of the prompt is outside the vocabulary of {vocabulary}", "prompt")

@@ -54,7 +54,7 @@ def read_function(value: Any, where: str) -> dict[str, Any]:
 
 def custom_function(tool: Fields) -> dict[str, Any]:
     """A tool whose input is a plain text, as a function with that text as its one parameter."""
-    name, description = tool.any("name"), tool.any("description") or ""
+    name, description = tool.any("name"), tool.text("description") or ""
     form = tool.any("format")
     if isinstance(form, dict) and form.get("type") == "grammar":
         inner = form.get("grammar", form)
@@ -71,7 +71,7 @@ def choose(declared: list[dict[str, Any]], custom: set[str], choice: Any, *, par
     must, only = False, None
     if isinstance(choice, dict):
         kind = choice.get("type")
-        named = choice.get(kind, choice) if kind in {"function", "custom"} else None
+        named = choice.get(kind, choice) if kind in ("function", "custom") else None
         only = named.get("name") if isinstance(named, dict) else None
         if not isinstance(only, str):
             raise bad(
@@ -83,7 +83,7 @@ def choose(declared: list[dict[str, Any]], custom: set[str], choice: Any, *, par
         must = True
     elif choice == "required":
         must = True
-    elif choice not in {None, "auto", "none"}:
+    elif choice not in (None, "auto", "none"):
         raise bad(
             f"tool_choice must be auto, none, required or an object that names a function, not {shown(choice)}",
             "tool_choice",

@@ -50,13 +50,13 @@ class _Reader:
             self._message(item, where)
         elif kind == "reasoning":
             self._reasoning(item, where)
-        elif kind in {"function_call", "custom_tool_call"}:
+        elif kind in ("function_call", "custom_tool_call"):
             plain = kind == "custom_tool_call"
             arguments = json.dumps({"input": item.get("input")}) if plain else item.get("arguments")
             function = {"name": item.get("name"), "arguments": arguments}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             self._assistant().setdefault("tool_calls", []).append(call)
-        elif kind in {"function_call_output", "custom_tool_call_output"}:
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             self.flush()
             result = {"role": "tool", "content": text_of(item.get("output"), f"{where}.output")}
             name = item.get("call_id")
@@ -72,7 +72,7 @@ class _Reader:
 
     def _message(self, item: dict[str, Any], where: str) -> None:
         role = item.get("role")
-        if role not in {"user", "assistant", "system", "developer"}:
+        if role not in ("user", "assistant", "system", "developer"):
             raise bad(f"{where}.role must be user, assistant, system or developer, not {shown(role)}", where)
         text = text_of(item.get("content"), f"{where}.content")
         if role != "assistant":

@@ -22,7 +22,7 @@ def read_tools(fields: Fields) -> tuple[Tools, dict[str, str]]:
     for place, value in enumerate(fields.items("tools") or []):
         _read(value, f"tools[{place}]", declared, custom, spaces)
     choice = fields.any("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") not in {"function", "custom"}:
+    if isinstance(choice, dict) and choice.get("type") not in ("function", "custom"):
         raise bad(f"tool_choice of the type {shown(choice.get('type'))} is not supported", "tool_choice")
     parallel = fields.flag("parallel_tool_calls")
     return choose(declared, custom, choice, parallel=parallel is not False), spaces
