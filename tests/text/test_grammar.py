@@ -374,7 +374,7 @@ def test_a_token_too_long_for_the_tree_is_never_allowed():
 
 def test_a_fault_inside_the_library_is_an_error_of_the_request() -> None:
     """llguidance panics on this one; a panic is no Exception, and would end the engine's process."""
-    source = json.dumps({"properties": {"a": "🙂" * 50}})
+    source = json.dumps({"required": "🙂" * 50}, ensure_ascii=False)
     with pytest.raises(RequestError, match="llguidance"):
         check_grammar(Grammar(Kind.JSON_SCHEMA, source))
     with pytest.raises(RequestError, match="llguidance"):
