@@ -12,7 +12,7 @@ from strata.errors import RequestError
 from strata.text.grammar.constraint import GrammarConstraint
 from strata.text.grammar.gate import Gate
 from strata.text.grammar.grammar import Grammar, Kind
-from strata.text.grammar.panic import no_panic
+from strata.text.grammar.panic import FAULT, no_panic
 from strata.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _LEAD = "start: {lead} ({choices})\nLEAD: /\\n{{0,2}}/"
 
 _BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}
 """White space between parts of JSON, where it may stand at all: without an end to it, some models never stop."""
+
+_LONGEST_REASON = 1000
+"""Characters of what the library says about a grammar, which may repeat all of it."""
 
 _LONGEST = 1024
 """Bytes of the longest token that llguidance's tree can hold; a longer one, like one of none, fits no grammar."""
@@ -145,7 +148,8 @@ def composed(grammar: Grammar | None, *, thinking: bool, calls: str) -> str:
 
 def _unusable(grammar: Grammar | None, reason: str) -> RequestError:
     named = "of the tool calls" if grammar is None else f"({grammar.kind})"
-    return RequestError(f"the grammar {named} cannot be used: {reason.strip()}")
+    reason = FAULT if reason.startswith("panic:") else reason.strip()
+    return RequestError(f"the grammar {named} cannot be used: {reason[:_LONGEST_REASON]}")
 
 
 def _source(grammar: Grammar) -> str:

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from strata.errors import RequestError
 
 
+FAULT = "llguidance failed on it; write it another way"
+
+
 @contextmanager
 def no_panic() -> Generator[None]:
     """Inside, a fault of the library is an error of the request whose grammar it could not take.
@@ -22,4 +25,4 @@ def no_panic() -> Generator[None]:
     except BaseException as fault:
         if type(fault).__name__ != "PanicException":
             raise
-        raise RequestError("the grammar cannot be used: llguidance failed on it; write it another way") from None
+        raise RequestError(f"the grammar cannot be used: {FAULT}") from None
