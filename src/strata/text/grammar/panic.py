@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 from strata.errors import RequestError
 
-
 FAULT = "llguidance failed on it; write it another way"
 
 
