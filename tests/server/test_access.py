@@ -11,7 +11,9 @@ from strata.server.routes import ROUTES
 from support.site import chat_body
 
 PATHS = [
-    (route.method, path.replace("{name:path}", "scripted")) for route in ROUTES for path in (route.path, *route.aliases)
+    (route.method, path.replace("{name:path}", "scripted").replace("{name}", "resp_x"))
+    for route in ROUTES
+    for path in (route.path, *route.aliases)
 ]
 
 

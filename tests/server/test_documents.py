@@ -26,9 +26,8 @@ def section(name: str) -> str:
 
 def test_every_route_is_named() -> None:
     for route in ROUTES:
-        assert (
-            route.path == "/" or f"`{route.path.replace('{name:path}', 'NAME')}`" in TEXT or f" {route.path}`" in TEXT
-        )
+        path = re.sub(r"\{name.*\}", "NAME", route.path)
+        assert path == "/" or f"`{path}`" in TEXT or f" {path}`" in TEXT
     for path in OPEN:
         assert f"`{path}`" in TEXT.split("## Who may use it")[1]
 

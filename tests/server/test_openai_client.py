@@ -171,3 +171,35 @@ def test_many_at_once(site) -> None:
             return [done.choices[0].message.content for done in await asyncio.gather(*made)]
 
     assert sorted(asyncio.run(main())) == sorted(f"answer {i}" for i in range(12))
+
+
+def test_kept_responses_are_gone_on_with_by_name(site, other_site) -> None:
+    keeping = other_site(responses=2, keys={"a": "ka", "b": "kb"})
+    one = openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="ka")
+    other = openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="kb")
+    site.say("first</think>\n\nI am one.", "second</think>\n\nI am two.", "third</think>\n\nI am three.")
+    first = one.responses.create(model="m", input="who", instructions="be brief")
+    assert first.store
+    second = one.responses.create(model="m", input="and then", previous_response_id=first.id, stream=True)
+    done = next(event.response for event in second if event.type == "response.completed")
+    messages = [
+        {"role": "user", "content": "who"},
+        {"role": "assistant", "content": "I am one.", "reasoning_content": "first"},
+        {"role": "user", "content": "and then"},
+    ]
+    assert done.usage.input_tokens == len(site.tokens(messages=messages))
+    assert one.responses.retrieve(first.id).output_text == "I am one."
+    with pytest.raises(openai.NotFoundError):
+        other.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError, match="no response"):
+        other.responses.create(model="m", input="x", previous_response_id=first.id)
+    third = one.responses.create(model="m", input="x", store=False)
+    with pytest.raises(openai.NotFoundError):
+        one.responses.retrieve(third.id)
+    one.responses.delete(done.id)
+    with pytest.raises(openai.NotFoundError):
+        one.responses.retrieve(done.id)
+    for _ in range(2):  # two newer ones
+        one.responses.create(model="m", input="x")
+    with pytest.raises(openai.BadRequestError):
+        one.responses.create(model="m", input="x", previous_response_id=first.id)

@@ -83,6 +83,7 @@ class ServeFlags:
     cache_ram: Annotated[float | None, _of("cache_ram")] = None
     cache_folder: Annotated[str | None, _of("cache_folder")] = None
     cache_disk: Annotated[float | None, _of("cache_disk")] = None
+    store_responses: Annotated[int | None, _of("store_responses")] = None
     effort_place: Annotated[str | None, _of("effort_place")] = None
 
     def settings(self) -> dict[str, Any]:

@@ -127,6 +127,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
         sign=settings.keep_alive,
         drain=settings.drain,
         strict=settings.unknown_fields == "refuse",
+        responses=settings.store_responses,
         sampling=sampling,
         seed=None if resolved.origins["seed"].source == "default" else settings.seed,
         max_tokens=settings.max_tokens,

@@ -118,6 +118,9 @@ class Settings:
     cache_ram: float = _setting(Number(4096.0), "Gigabytes of memory for conversations that are kept.", default=1.0)
     cache_folder: str | None = _setting(Text(), "Folder where conversations are kept beyond memory.", unset="none")
     cache_disk: float = _setting(Number(65536.0), "Gigabytes that this folder may hold.", default=10.0)
+    store_responses: int = _setting(
+        Integer(0, 1_000_000), "Responses that the server keeps in memory, for previous_response_id.", default=0
+    )
     effort_place: str = _setting(
         Choice(("start", "end")),
         "Where the server's prompts say the effort: start is what the model knows; at the end, another effort in a "

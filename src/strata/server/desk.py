@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from strata.server import replying
 from strata.server.ask import Ask
+from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
 from strata.server.metrics import Metrics
 from strata.server.options import Options
@@ -27,6 +28,7 @@ class Desk:
         options: how it is set up.
         served: the model.
         metrics: numbers.
+        responses: those that are kept.
         ending: whether the server is about to end.
     """
 
@@ -34,6 +36,7 @@ class Desk:
         self.served = served
         self.options = options
         self.metrics = Metrics(lambda: served.status, lambda: served.client.stats, served.name)
+        self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()
 

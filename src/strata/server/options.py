@@ -25,6 +25,7 @@ class Options:
         idle: seconds that a connection may wait for its next request.
         drain: seconds that answers under way may still take when the server ends.
         strict: refuse fields that no list knows; otherwise they are left out.
+        responses: how many responses are kept for clients that go on with one by its name.
         sampling: values where a request says nothing, over those of the model file.
         seed: of requests that have none; None draws one.
         max_tokens: most tokens of an answer where a request says nothing.
@@ -49,6 +50,7 @@ class Options:
     idle: float = 120.0
     drain: float = 2.0
     strict: bool = True
+    responses: int = 0
     sampling: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     max_tokens: int | None = None

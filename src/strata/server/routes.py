@@ -85,8 +85,18 @@ async def count_tokens(request: Request, desk: Desk) -> Response:
 async def responses(request: Request, desk: Desk) -> Response:
     """OpenAI's responses."""
     body = await read_object(request, desk.options)
-    ask, echo = read_response(body, desk.options, _client(request))
-    return await desk.answer(request, ask, ResponseWriter(desk.served, ask, echo))
+    ask, echo = read_response(body, desk.options, _client(request), desk.responses)
+    return await desk.answer(request, ask, ResponseWriter(desk.served, ask, echo, desk.responses))
+
+
+async def one_response(request: Request, desk: Desk) -> Response:
+    """A response that was kept."""
+    return json_response(desk.responses.get(request.path_params["name"], _client(request)))
+
+
+async def forget_response(request: Request, desk: Desk) -> Response:
+    """Keep it no longer."""
+    return json_response(desk.responses.delete(request.path_params["name"], _client(request)))
 
 
 async def embeddings(request: Request, desk: Desk) -> Response:
@@ -159,6 +169,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
     Route("POST", "/v1/completions", completions, ("/completions",)),
     Route("POST", "/v1/responses", responses, ("/responses",)),
+    Route("GET", "/v1/responses/{name}", one_response),
+    Route("DELETE", "/v1/responses/{name}", forget_response),
     Route("POST", "/v1/messages", messages),
     Route("POST", "/v1/messages/count_tokens", count_tokens),
     Route("POST", "/v1/embeddings", embeddings, ("/embeddings",)),

@@ -9,6 +9,7 @@ from strata.server import sse
 from strata.server.ask import Ask
 from strata.server.dialects.responses.output import Output
 from strata.server.dialects.responses.request import Echo
+from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
 from strata.server.run import Run
 from strata.server.served import Served
@@ -18,8 +19,9 @@ from strata.server.turn import Answering
 class ResponseWriter:
     """Writes an answer as items; a stream and an answer in one piece are the same items."""
 
-    def __init__(self, served: Served, ask: Ask, echo: Echo) -> None:
-        """Begin."""
+    def __init__(self, served: Served, ask: Ask, echo: Echo, store: Store) -> None:
+        """Begin; the response is put into `store` if it is to be kept."""
+        self._echo, self._store = echo, store
         self._response = {
             "id": f"resp_{secrets.token_hex(24)}",
             "object": "response",
@@ -76,6 +78,8 @@ class ResponseWriter:
             whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         elif answer.open:
             whole["unfinished"] = "reasoning"
+        if self._echo.stored:
+            self._store.put(self._echo.client, (*self._echo.items, *self._output.items), whole)
         return whole
 
     def _event(self, value: dict[str, Any]) -> bytes:
