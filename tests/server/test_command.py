@@ -222,3 +222,14 @@ def test_q03_a_port_without_rights() -> None:
     from strata.server.serving import _why
 
     assert "may not use port 80" in _why(OSError(errno.EACCES, "Permission denied"), Options(port=80))
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(start) -> None:
+    process = start("ok", more=("--context", "1"))
+    code, error = process.ends()
+    assert code == 2, error  # found before anything is loaded
+    process = Process("--port", "0", "--context", "1000000")
+    code, error = process.ends()
+    assert code == 1
+    assert "context" in error.splitlines()[-1]
+    assert "Traceback" not in error

@@ -246,3 +246,17 @@ def test_an_effort_at_the_end_leaves_the_beginning_known(late, pebble) -> None:
     continued = late.prompt(messages=[*COUNT, {"role": "assistant", "content": "1, 2"}], reasoning_effort="low")
     assert continued.endswith("1, 2")
     assert continued.index("Think briefly.") < continued.index("1, 2")
+
+
+def test_several_answers_read_a_long_prompt_once(pebble) -> None:
+    ids = [*pebble.tokens(content="The color of the door is blue. "), 7] * 90
+    assert len(ids) > 600
+    before = pebble.get("/metrics").body.decode()
+    reply = pebble.complete(ids, n=3, max_tokens=3, temperature=1.0, seed=1).json
+    after = pebble.get("/metrics").body.decode()
+
+    def read(text: str) -> float:
+        return float(re.findall(r"^strata:read_tokens_total\S* (\S+)$", text, re.MULTILINE)[0])
+
+    assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
+    assert len(ids) <= read(after) - read(before) < 2 * len(ids)

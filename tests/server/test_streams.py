@@ -22,6 +22,7 @@ def test_b01_the_envelope_and_the_usage_chunk(site) -> None:
         assert all("choices" in value for value in events.values)
         assert len({(value["id"], value["created"], value["model"]) for value in events.values}) == 1
         (usage,) = [value for value in events.values if value["choices"] == []]
+        assert all(not value.get("usage") for value in events.values[:-1])
         assert usage is events.values[-1]
         assert usage["usage"]["total_tokens"] == usage["usage"]["prompt_tokens"] + usage["usage"]["completion_tokens"]
         assert events.values[-2]["choices"][0]["finish_reason"]
@@ -112,7 +113,7 @@ def patient(other_site):
 
 
 def test_b08_a_long_reading_is_not_silent(patient) -> None:
-    prompt = "word " * 2000
+    prompt = "word " * 1200
     for path, body in (
         ("/v1/chat/completions", chat_body(prompt)),
         ("/v1/messages", message_body(prompt)),
@@ -132,11 +133,11 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
                 times.append(time.monotonic())
         assert found.startswith(b"HTTP/1.1 200")
         assert times[0] - began < 1
-        assert times[-1] - began > 0.8
+        assert times[-1] - began > 0.6
         assert max(b - a for a, b in itertools.pairwise(times)) < 0.6
     site_events = patient.chat_stream(prompt, return_progress=True)
     told = [value["prompt_progress"] for value in site_events.values if "prompt_progress" in value]
-    assert told[-1]["processed"] == told[-1]["total"] > 2000
+    assert told[-1]["processed"] == told[-1]["total"] > 1200
 
 
 def test_b10_arguments_flow_while_they_are_written(site) -> None:

@@ -72,7 +72,7 @@ def serve(  # noqa: D417  # options are described where they are declared
             context.output.note(f"warning: {warning}")
         with Client(_engine(settings, script)) as client:
             desk = Desk(Served(client, model, name), options)
-            run(desk, listener, lambda address: context.output.note(f"serving {name} at {address}"))
+            run(desk, listener, context.output.note)
     return 0
 
 

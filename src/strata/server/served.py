@@ -4,6 +4,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from strata.errors import StrataError
 from strata.loading.files import ModelFile
 from strata.server.effort import Efforts
 from strata.server.errors import ApiError
@@ -23,6 +24,7 @@ class Served:
         template: renders conversations; None if the file has none.
         efforts: what it says for each effort.
         path: the file, for people.
+        error: why it could not be loaded.
         created: when it was put behind the server, in seconds since 1970.
     """
 
@@ -35,7 +37,7 @@ class Served:
         self.path = str(file.path)
         self.created = int(time.time())
         self._ready: Ready | None = None
-        self._error: Exception | None = None
+        self.error: StrataError | None = None
         threading.Thread(target=self._wait, name="strata-wait-ready", daemon=True).start()
 
     @property
@@ -60,16 +62,18 @@ class Served:
         Raises:
             ApiError: it is not there yet, or cannot be.
         """
+        status = self.status
+        if self._ready is None and status.ready:  # after it was given up and started again
+            self._ready = self.client.wait_ready(0.1)
         if self._ready is not None:
             return self._ready
-        status = self.status
-        if self._error is not None and status.state is State.FAILED:
-            raise ApiError(503, f"the model could not be loaded: {self._error}", code="not_ready")
+        if self.error is not None and status.state is State.FAILED:
+            raise ApiError(503, f"the model could not be loaded: {self.error}", code="not_ready")
         share = f" ({status.loaded:.0%})" if status.loaded else ""
         raise ApiError(503, f"the model is being loaded{share}; try again in a moment", code="loading", retry=1)
 
     def _wait(self) -> None:
         try:
             self._ready = self.client.wait_ready()
-        except Exception as error:  # noqa: BLE001  # told to whoever asks
-            self._error = error
+        except StrataError as error:
+            self.error = error

@@ -160,22 +160,45 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(desk: Desk, listener: socket.socket, on_start: Callable[[str], None] | None = None) -> None:
+def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> None:
     """Serve until a signal ends it.
 
     Args:
         desk: what to serve.
         listener: where; closed at the end.
-        on_start: called with the address once it is there.
+        tell: called with what a person should hear.
+
+    Raises:
+        StrataError: the model cannot be loaded.
     """
     server = server_of(desk)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    if on_start is not None:
-        on_start(address)
+    tell(f"serving {desk.served.name} at {address}")
     _log.info("serving %s at %s (process %d)", desk.served.name, address, os.getpid())
     with contextlib.closing(listener):
-        asyncio.run(server.serve(sockets=[listener]))
+        asyncio.run(_main(server, desk, listener, tell))
+    if desk.served.error is not None:
+        raise desk.served.error
+
+
+async def _main(server: "_Server", desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> None:
+    watching = asyncio.create_task(_watch(server, desk, tell))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watching.cancel()
+
+
+async def _watch(server: "_Server", desk: Desk, tell: Callable[[str], None]) -> None:
+    """Tell when the model is there; end if it never will be."""
+    served = desk.served
+    while served.known is None and served.error is None:  # noqa: ASYNC110  # set by a thread that knows no loop
+        await asyncio.sleep(0.05)
+    if served.error is None:
+        tell(f"{served.name} is ready")
+    elif not desk.ending:
+        server.stop()
 
 
 def server_of(desk: Desk) -> _Server:

@@ -92,7 +92,8 @@ class ChatWriter:
         return sse.data(error_body(error)) + sse.DONE
 
     def _chunked(self) -> dict[str, Any]:
-        return {**self._envelope, "object": "chat.completion.chunk"}
+        chunk = {**self._envelope, "object": "chat.completion.chunk"}
+        return chunk | {"usage": None} if self._wishes.usage else chunk
 
     def _chunk(self, answer: Answering, delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
         chosen = self._chosen.pop(answer.index, [])
