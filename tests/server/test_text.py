@@ -136,6 +136,7 @@ def test_g01_g02_edges_are_taken(site, more) -> None:
         {"max_tokens": 1.5},
         {"priority": "x"},
         {"modalities": ["audio"]},
+        {"penalty_window": 5, "repeat_last_n": 6},
         {"web_search_options": {}},
         {"functions": []},
         {"audio": {}},

@@ -78,9 +78,16 @@ class _Found:
                 known = Match.PARTIAL in matches
                 told = f"{scope['method']} is not what {scope['path'][:200]!r} takes"
                 error = ApiError(405, told) if known else ApiError(404, f"there is no route {scope['path'][:200]!r}")
-                await refusal(scope, error)(scope, receive, send)
+                answer = refusal(scope, error)
+                if known:
+                    answer.headers["allow"] = ", ".join(self._methods(scope))
+                await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    def _methods(self, scope: Scope) -> list[str]:
+        found = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
 
 
 class _Outer:

@@ -22,6 +22,7 @@ from strata.server.dialects.responses.reply import ResponseWriter
 from strata.server.dialects.responses.request import read_response
 from strata.server.errors import ApiError
 from strata.server.metrics import CONTENT_TYPE
+from strata.server.openapi import document
 from strata.server.replying import json_response
 
 Handler = Callable[[Request, Desk], Awaitable[Response]]
@@ -159,6 +160,13 @@ async def slots(_request: Request, desk: Desk) -> Response:
     return json_response(health.slots(desk))
 
 
+async def openapi(_request: Request, desk: Desk) -> Response:
+    """These routes, described for machines."""
+    known = [(route.method, route.path, (route.handler.__doc__ or "").partition("\n")[0]) for route in ROUTES]
+    known = [one for one in known if one[1] != "/v1/embeddings"]  # which is no more than a refusal
+    return json_response(document(known, keyed=bool(desk.options.keys)))
+
+
 async def front(_request: Request, desk: Desk) -> Response:
     """What this is, until there is a page."""
     told: dict[str, Any] = {"server": "strata", "model": desk.served.name, "routes": [route.path for route in ROUTES]}
@@ -183,6 +191,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/metrics", metrics),
     Route("GET", "/props", props),
     Route("GET", "/slots", slots),
+    Route("GET", "/openapi.json", openapi),
     Route("GET", "/", front),
 )
 """Whatever is added here needs a key like all others."""

@@ -20,8 +20,10 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
         found[name] = fields.integer(name)
     for name, spellings in _NAMES.items():
         read = fields.integer if name == "penalty_window" else fields.number
-        values = [value for spelling in spellings if (value := read(spelling)) is not None]
-        found[name] = values[0] if values else None
+        values = {spelling: value for spelling in spellings if (value := read(spelling)) is not None}
+        if len(set(values.values())) > 1:
+            raise bad(f"{' and '.join(values)} are the same and must not differ", name)
+        found[name] = next(iter(values.values()), None)
     bias = fields.any("logit_bias")
     if bias is not None:
         found["logit_bias"] = _bias(bias)
