@@ -125,8 +125,10 @@ def test_i07_a_signal_ends_streams_in_good_order(start, number) -> None:
 
 
 def test_i07_what_is_nearly_done_may_finish(start) -> None:
-    process = start(turn("</think>\n\n" + "x" * 60, size=1, delay_ms=10), more=("--drain", "5"))
+    slow = ("--drain", "5", "--loading-ms", "300", "--reading-ms", "50")
+    process = start(turn("</think>\n\n" + "x" * 60, size=1, delay_ms=10), more=slow)
     port = process.port()
+    assert request(port, "GET", "/health")[0] == 503
     process.wait_ready(port)
     from concurrent.futures import ThreadPoolExecutor
 
@@ -169,6 +171,16 @@ def test_a_dead_engine_is_an_error_of_its_request_and_the_next_is_answered(start
     assert status == 200
     assert b"fine" in body
     assert b'strata:engine_restarts_total{model_name="scripted"} 1.0' in request(port, "GET", "/metrics")[1]
+    request(port, "POST", "/v1/chat/completions", {"messages": 5})
+    process.process.terminate()
+    code, log = process.ends()
+    assert code == 0
+    for line in (
+        "/v1/chat/completions: error (500 engine_died)",
+        "/v1/chat/completions: stop, prompt",
+        "refused with 400",
+    ):
+        assert line in log
 
 
 @pytest.fixture
@@ -201,6 +213,7 @@ def test_q01_mistyped_options_and_settings_are_named(tmp_path, fails, monkeypatc
     assert "cannot be read" in fails("--api-key-file", str(tmp_path / "none"), code=2)
     assert "any web page" in fails("--allow-origin", "*", code=2)
     assert "--script" in fails("--engine", "scripted", code=2)
+    assert "--reading-ms" in fails("--reading-ms", "5", code=2)
     monkeypatch.setenv("STRATA_PRT", "1")
     assert "STRATA_PORT" in fails(code=2)
 

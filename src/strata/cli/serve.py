@@ -1,5 +1,6 @@
 """`strata serve`: the HTTP server."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,6 +33,8 @@ def serve(  # noqa: D417  # options are described where they are declared
     *,
     engine: Literal["model", "scripted"] = "model",
     script: Path | None = None,
+    reading_ms: float = 0.0,
+    loading_ms: float = 0.0,
     serving: ServeFlags = _SERVE,
     thinking: ThinkingFlags = _THINKING,
     sampling: SamplingFlags = _SAMPLING,
@@ -45,6 +48,8 @@ def serve(  # noqa: D417  # options are described where they are declared
         file: The model, as --model.
         engine: "scripted" answers from a script, for trying out clients.
         script: The script, a JSON file; docs/worker.md has its form.
+        reading_ms: Milliseconds that a scripted engine takes to read 64 tokens of a prompt.
+        loading_ms: Milliseconds until a scripted engine is ready.
     """
     resolved = context.resolve({**thinking.settings(), **sampling.settings(), **serving.settings()})
     settings = resolved.settings
@@ -52,6 +57,11 @@ def serve(  # noqa: D417  # options are described where they are declared
         settings = replace(settings, model=file)
     if (engine == "scripted") != (script is not None):
         raise UsageError("--engine scripted and --script FILE belong together")
+    for name, value in (("--reading-ms", reading_ms), ("--loading-ms", loading_ms)):
+        if value and script is None:
+            raise UsageError(f"{name} is for a scripted engine (--engine scripted --script FILE)")
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name} must be a number of at least 0, not {value}")
 
     from strata.loading.files import ModelFile
     from strata.server.access import warnings
@@ -70,10 +80,24 @@ def serve(  # noqa: D417  # options are described where they are declared
         name = settings.name or _name(settings.model, script)
         for warning in warnings(options):
             context.output.note(f"warning: {warning}")
-        with Client(_engine(settings, script)) as client:
+        _log_requests(debug=settings.debug)
+        with Client(_engine(settings, script, reading_ms, loading_ms)) as client:
             desk = Desk(Served(client, model, name), options)
             run(desk, listener, context.output.note)
     return 0
+
+
+def _log_requests(*, debug: bool) -> None:
+    """One line a request on stderr, with its time."""
+    import logging
+
+    logger = logging.getLogger("strata.server")
+    logger.setLevel(logging.INFO)
+    if not debug:  # which shows all logs already
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        logger.addHandler(handler)
+        logger.propagate = False
 
 
 def _name(model: str, script: Path | None) -> str:
@@ -82,7 +106,9 @@ def _name(model: str, script: Path | None) -> str:
     return model if model in BUNDLED else Path(model).name.removesuffix(".gguf")
 
 
-def _engine(settings: Settings, script: Path | None) -> "ModelEngine | ScriptedEngine":
+def _engine(
+    settings: Settings, script: Path | None, reading_ms: float, loading_ms: float
+) -> "ModelEngine | ScriptedEngine":
     from strata.worker import ModelEngine, ScriptedEngine
 
     if script is not None:
@@ -92,6 +118,8 @@ def _engine(settings: Settings, script: Path | None) -> "ModelEngine | ScriptedE
             vocabulary=vocabulary,
             conversations=settings.conversations,
             queue=settings.queue,
+            loading_ms=loading_ms,
+            reading_ms=reading_ms,
             context=settings.context or 32768,
         )
     path = settings.model if settings.model in BUNDLED else str(Path(settings.model).absolute())

@@ -113,7 +113,12 @@ class _Outer:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = headers["request-id"] = name
                 headers["x-content-type-options"] = "nosniff"
-                self._desk.metrics.response(self._route(scope), message["status"])
+                route, status = self._route(scope), message["status"]
+                self._desk.metrics.response(route, status)
+                if (
+                    status >= 400 and route != "/health"
+                ):  # without the words of the error, which may repeat some of the request
+                    _log.info("%s %s %s: refused with %d", name, scope["method"], route, status)
             await send(message)
 
         try:

@@ -52,7 +52,8 @@ class Desk:
         served.demand()
         prepared = await asyncio.to_thread(turns, served, ask, self.options)
         run = Run(served, ask, prepared)
-        run.path = request.url.path
+        run.path = request.scope["path"]
+        run.name = request.scope.get("state", {}).get("request", "")
         self._runs.add(run)
         if ask.stream:
             return await replying.stream(run, writer, self.options.sign, self._ended)
@@ -77,7 +78,9 @@ class Desk:
         self.metrics.ended(run, seconds)
         usages = [answer.usage for answer in run.answers]
         _log.info(
-            "%s: %s%s, prompt %d (%d known), generated %d, %.2f s",
+            "%s%s %s: %s%s, prompt %d (%d known), generated %d, %.2f s",
+            run.name,
+            f" by {run.ask.client!r}" if run.ask.client else "",
             run.path,
             run.outcome,
             f" ({run.error.status} {run.error.kind or run.error.code or ''})" if run.error else "",

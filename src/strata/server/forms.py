@@ -110,6 +110,7 @@ def _of_response_format(value: Any) -> dict[str, Any]:
         kind = "gbnf" if kind == "grammar" else kind
         if isinstance(text, str) and text:
             return {"type": kind, kind: text}
+        raise bad(f"response_format.{kind} must be a text that is not empty", "response_format")
     raise bad(
         f"response_format.type must be text, json_object, json_schema, regex, lark or gbnf, not {shown(kind)}",
         "response_format",

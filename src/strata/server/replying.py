@@ -66,6 +66,9 @@ async def whole(run: Run, writer: Writer, receive: Receive, on_end: OnEnd) -> Re
 
     try:
         done = await while_there(receive, work())
+    except Exception as error:
+        run.outcome, run.error = "error", of(error)
+        raise
     finally:
         on_end(run)
     return json_response(writer.whole(run)) if done else Response(status_code=499)

@@ -34,6 +34,7 @@ class Run:
         answers: by index.
         outcome: how it ended, for log and metrics: a reason, or "error", or "disconnect" while it runs.
         path: the route it came by.
+        name: of the request, as its answer's headers say it.
         began: monotonic seconds.
     """
 
@@ -44,7 +45,7 @@ class Run:
         self.began = time.monotonic()
         self.outcome = "disconnect"
         self.error: ApiError | None = None
-        self.path = ""
+        self.path = self.name = ""
         self._news: asyncio.Queue[News | BaseException] = asyncio.Queue(_WAITING)
         self._abort: ApiError | None = None
         self._open = len(self.answers)

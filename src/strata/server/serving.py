@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import errno
 import http.client
-import logging
-import os
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -18,8 +16,6 @@ from strata.errors import StrataError
 from strata.server.app import create_app
 from strata.server.desk import Desk
 from strata.server.options import Options
-
-_log = logging.getLogger("strata.server")
 
 HEAD = 20.0
 """Seconds in which the head of a request has to be there."""
@@ -175,7 +171,6 @@ def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> N
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tell(f"serving {desk.served.name} at {address}")
-    _log.info("serving %s at %s (process %d)", desk.served.name, address, os.getpid())
     with contextlib.closing(listener):
         asyncio.run(_main(server, desk, listener, tell))
     if desk.served.error is not None:

@@ -44,7 +44,6 @@ class Answering:
         self.first: float | None = None
         self.last: float | None = None
         self._ask = ask
-        self._started: dict[int, str] = {}
         self._parser = OutputParser(ask.tools.declared or None, thinking=turn.inside) if turn.parsed else None
         self._answer = Answer(tokenizer, self._parser, Stops(ask.stop), report=ask.logprobs is not None)
         self._said = 0
@@ -98,11 +97,10 @@ class Answering:
                     self._finish(str(reason), stop)
                 case Content() if self._ask.tools.must and event.text.strip():
                     raise self._unasked("the model answered with text, although tool_choice demands a call")
-                case ToolCallStart(index=index, name=name):
+                case ToolCallStart(name=name):
                     only = self._ask.tools.only
                     if only is not None and name != only:
                         raise self._unasked(f"the model called {name!r}, although tool_choice names {only!r}")
-                    self._started[index] = name
                 case ToolCallEnd():
                     self.calls += 1
             yield event

@@ -75,7 +75,7 @@ def _count(fields: Fields) -> int:
 
 def _logprobs(fields: Fields) -> int | None:
     wanted, top = fields.flag("logprobs"), fields.integer("top_logprobs", 0, 20)
-    if top is not None and not wanted:
+    if top and not wanted:
         raise bad("top_logprobs needs logprobs: true", "top_logprobs")
     return (top or 0) if wanted else None
 
