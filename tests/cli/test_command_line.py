@@ -144,3 +144,12 @@ def test_control_characters_do_not_reach_a_terminal(capsys, monkeypatch) -> None
 
 def test_tables_are_aligned_by_width_on_screen() -> None:
     assert table(("a", "b"), [("漢字", "1"), ("x", "22")], right=(1,)) == "a      b\n漢字   1\nx     22\n"
+
+
+def test_config_shows_no_key(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("STRATA_API_KEY", "secret")
+    for arguments in (["config"], ["config", "--json"]):
+        assert main(arguments) == 0
+        shown = capsys.readouterr().out
+        assert "secret" not in shown
+        assert "(set)" in shown

@@ -210,5 +210,7 @@ def test_h05_stop_in_every_type(site) -> None:
     for stop in ("", [""], [None], 5, {"a": 1}, [["a"]]):
         assert site.chat(stop=stop).status == 400
         assert site.complete(stop=stop).status == 400
+    assert site.chat(stop=[str(number) for number in range(64)], reasoning_effort="none").status == 200
+    assert site.chat(stop=[str(number) for number in range(65)]).status == 400
     assert site.message(stop_sequences=["wor"]).json["content"][0]["text"] == "hello "
     assert site.message(stop_sequences=[""]).status == 400

@@ -151,7 +151,7 @@ def _is_address(name: str) -> bool:
 def _preflight(origin: str) -> Response:
     headers = {
         "access-control-allow-origin": origin,
-        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
         "access-control-allow-headers": "authorization, content-type, x-api-key, anthropic-version, anthropic-beta",
         "access-control-max-age": "600",
         "vary": "Origin",

@@ -16,6 +16,9 @@ from strata.text import Control, Prompt, Stops
 from strata.worker import Budget, Grammar, Ready, Submit, values
 
 _MOST_SEED = 1 << 64
+MOST_STOPS = 64
+"""Stop strings of a request: each costs time with every character."""
+
 _CLOSING = "\n</think>\n\n"
 """What ends a thought that has used up its budget: what the template writes behind one."""
 
@@ -63,6 +66,8 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     prompts = [render(served, ask, options)] if chat else [Rendered(ids) for ids in ask.prompts]
     sampling = _sampling(ask, ready, options)
     Stops(ask.stop)
+    if isinstance(ask.stop, list) and len(ask.stop) > MOST_STOPS:
+        raise bad(f"{len(ask.stop)} stop strings are more than the {MOST_STOPS} that are looked for", "stop")
     made: list[Turn] = []
     for prompt in prompts:
         room = _room(prompt.ids, ready)
