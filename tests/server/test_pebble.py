@@ -2,6 +2,9 @@
 
 import json
 import re
+import socket
+import threading
+import time
 from pathlib import Path
 
 import openai
@@ -260,3 +263,35 @@ def test_several_answers_read_a_long_prompt_once(pebble) -> None:
 
     assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
     assert len(ids) <= read(after) - read(before) < 2 * len(ids)
+
+
+def test_i03_j04_a_long_prompt_holds_nobody_up_and_may_be_left(pebble) -> None:
+    """A short request overtakes the reading of a long one; one that is left half read leaves no trace."""
+    long = (pebble.tokens(content="The color of the door is blue and not green. ") * 100)[:1100]
+    alone = pebble.complete(long, max_tokens=8, temperature=0).json["choices"][0]["text"]
+    longer = [9, *long]
+    ended: list[float] = []
+
+    def ask() -> None:
+        pebble.complete(longer, max_tokens=8, temperature=0)
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.05)
+    assert pebble.complete("Count: 1, 2", max_tokens=2).status == 200
+    short = time.monotonic()
+    thread.join()
+    assert short < ended[0]
+
+    data = json.dumps({"prompt": [8, *long], "max_tokens": 8, "temperature": 0}).encode()
+    with socket.create_connection((pebble.host, pebble.port)) as link:
+        link.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+        )
+        time.sleep(0.1)
+    end = time.monotonic() + 3
+    while pebble.desk.busy or pebble.client.status.running:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert pebble.complete(long, max_tokens=8, temperature=0).json["choices"][0]["text"] == alone
