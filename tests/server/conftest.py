@@ -45,5 +45,5 @@ def other_site(shared_site) -> Iterator[Callable[..., Site]]:
 
     yield start
     for one in sites:
-        one.close()
+        one.close()  # a second time does nothing
     shared_site.script.rest()

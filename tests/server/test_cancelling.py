@@ -264,3 +264,20 @@ def test_a_head_that_never_ends_is_given_up(site, monkeypatch) -> None:
         time.sleep(0.5)
         link.sendall(whole)
         assert receive(link).startswith(b"HTTP/1.1 200")
+
+
+def test_a_broken_connection_does_not_keep_the_server_from_ending(other_site, monkeypatch) -> None:
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    def broken(_self: object) -> None:
+        raise h11.LocalProtocolError("in a state that knows no end")
+
+    one = other_site()
+    with socket.create_connection((one.host, one.port)) as link:
+        link.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        receive(link)
+        monkeypatch.setattr(H11Protocol, "shutdown", broken)
+        began = time.monotonic()
+        one.close()
+        assert time.monotonic() - began < 5

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import http.client
 import json
 import re
@@ -174,10 +175,16 @@ class Site:
 
     def close(self) -> None:
         assert self._loop is not None
+        if not self._thread.is_alive():
+            return
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._server.stop)
-        self._thread.join(10)
-        assert not self._thread.is_alive()
+        self._thread.join(20)
+        if self._thread.is_alive():
+            faulthandler.dump_traceback()
+            for task in asyncio.all_tasks(self._loop):
+                task.print_stack()
+            raise AssertionError("the server does not end")
 
     def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)

@@ -6,6 +6,7 @@ import errno
 import http.client
 import signal
 import socket
+import time
 from collections.abc import Callable, Generator
 
 import h11
@@ -97,6 +98,13 @@ class _Protocol(H11Protocol):
         elif self._late is None and partly:
             self._late = self.loop.call_later(HEAD, self.transport.close)
 
+    def shutdown(self) -> None:
+        """End it once its request is answered; one that is broken already, at once."""
+        try:
+            super().shutdown()
+        except h11.ProtocolError:
+            self.transport.abort()
+
     def connection_lost(self, error: Exception | None) -> None:
         """Nothing comes any more."""
         if self._late is not None:
@@ -140,20 +148,22 @@ class _Server(uvicorn.Server):
     async def _end(self) -> None:
         """No new requests; those under way may still finish for a while, and are told after it."""
         self._desk.ending = True
-        for listener in self.servers:
-            listener.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        left = self._desk.options.drain
-        while self._desk.busy and left > 0 and not self.force_exit:
-            await asyncio.sleep(0.05)
-            left -= 0.05
-        self._desk.end()
-        left = _AFTER
-        while self._desk.busy and left > 0 and not self.force_exit:
+        try:
+            for listener in self.servers:
+                listener.close()
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            await self._rest(self._desk.options.drain)
+            self._desk.end()
+            await self._rest(_AFTER)
+        finally:
+            self.should_exit = True
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until nothing is under way, but no longer than that."""
+        end = time.monotonic() + seconds
+        while self._desk.busy and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(0.02)
-            left -= 0.02
-        self.should_exit = True
 
 
 def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> None:
