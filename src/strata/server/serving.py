@@ -162,7 +162,7 @@ class _Server(uvicorn.Server):
     async def _rest(self, seconds: float) -> None:
         """Wait until nothing is under way, but no longer than that."""
         end = time.monotonic() + seconds
-        while self._desk.busy and time.monotonic() < end and not self.force_exit:
+        while self._desk.busy and time.monotonic() < end and not self.force_exit:  # noqa: ASYNC110  # once in a life
             await asyncio.sleep(0.02)
 
 
