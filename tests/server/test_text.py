@@ -169,6 +169,14 @@ def test_g07_log_probabilities_of_every_token(site) -> None:
     assert [item["content"][0]["logprobs"][0]["token"] for item in said["output"] if item["type"] == "message"] == ["a"]
 
 
+def test_g07_tokens_that_a_script_made_up_have_log_probabilities_too(site) -> None:
+    site.say({"pieces": ["no such token"]})
+    (entry,) = site.chat(logprobs=True, top_logprobs=2).json["choices"][0]["logprobs"]["content"]
+    assert entry["token"] == "no such token"
+    assert len(entry["top_logprobs"]) == 2
+    assert site.complete(logprobs=2).status == 200
+
+
 def test_h01_a_stop_string_over_several_tokens(site) -> None:
     site.say("</think>\n\nalpha bravo charlie", size=1)
     reply = site.chat(stop=["vo ch"]).json

@@ -18,9 +18,6 @@ from strata.worker import Progress
 _WAITING = 64
 """Reports that may wait here; more wait in the mailbox of the engine's client, which bounds them."""
 
-_SHARED = 512
-"""Tokens of a prompt from which on the first of several answers reads it alone, and the others go on from there."""
-
 News = tuple[Answering, list[Event]]
 """An answer, and what is new in it; no events are news of the prompt."""
 
@@ -105,15 +102,10 @@ class Run:
 
     async def _follow(self, answer: Answering) -> None:
         """One answer into the queue, up to its end."""
-        leader = self.answers[answer.index - answer.index % self.ask.n]
         try:
-            if leader is not answer and len(answer.turn.submit.prompt) > _SHARED:
-                await leader.begun.wait()
             async with contextlib.aclosing(self.served.client.stream(answer.turn.submit)) as reports:  # type: ignore[type-var]
                 async for report in reports:
                     events = answer.take(report)
-                    if not isinstance(report, Progress):
-                        answer.begun.set()
                     if events or isinstance(report, Progress):
                         await self._news.put((answer, events))
                     if answer.over:
@@ -122,5 +114,3 @@ class Run:
             raise
         except BaseException as error:  # noqa: BLE001  # whoever reads the news is told
             await self._news.put(error)
-        finally:
-            answer.begun.set()

@@ -1,6 +1,5 @@
 """One answer while it comes: from the engine's reports to events, with what the request demands of it."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 
@@ -27,7 +26,6 @@ class Answering:
         stop: the stop string that ended it.
         calls: tool calls that are complete.
         open: whether it ended inside its think block.
-        begun: its prompt has been read.
         first: when the first token came, in monotonic seconds.
     """
 
@@ -40,7 +38,6 @@ class Answering:
         self.calls = 0
         self.open = False
         self.began = time.monotonic()
-        self.begun = asyncio.Event()
         self.first: float | None = None
         self.last: float | None = None
         self._ask = ask
