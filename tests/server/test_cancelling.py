@@ -27,7 +27,7 @@ def busy(site) -> int:
     return status.running + status.waiting
 
 
-def until(condition, seconds: float = 2.0) -> None:
+def until(condition, seconds: float = 5.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -121,7 +121,7 @@ def test_i05_nothing_is_out_of_step_after_any_refusal(site) -> None:
         else:
             began = time.monotonic()
             assert site.chat().message["content"] == "fine"
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 5
 
     kinds = [chance.choice(["leave", "long", "bad", "normal"]) for _ in range(100)]
     with ThreadPoolExecutor(2) as pool:

@@ -109,7 +109,7 @@ def test_i07_a_signal_ends_streams_in_good_order(start, number) -> None:
         began = time.monotonic()
         process.process.send_signal(number)
         code, error = process.ends()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 8  # five seconds, and a busy machine
         assert code == 0, error
         text = streamed.result()
         assert text.startswith(b"HTTP/1.1 200")
@@ -156,7 +156,7 @@ def test_i07_a_second_signal_ends_it_at_once(start) -> None:
         assert process.process.poll() is None
         process.process.send_signal(signal.SIGINT)
         code, _ = process.ends()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8  # five seconds, and a busy machine
     assert code == 0
 
 

@@ -119,7 +119,7 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
         ("/v1/messages", message_body(prompt)),
         ("/v1/responses", {"model": "m", "input": prompt}),
     ):
-        patient.say("x", reading_ms=40)
+        patient.say("x", reading_ms=60)
         data = json.dumps({**body, "stream": True}).encode()
         began = time.monotonic()
         with socket.create_connection((patient.host, patient.port), timeout=10) as link:
@@ -133,8 +133,8 @@ def test_b08_a_long_reading_is_not_silent(patient) -> None:
                 times.append(time.monotonic())
         assert found.startswith(b"HTTP/1.1 200")
         assert times[0] - began < 1
-        assert times[-1] - began > 0.6
-        assert max(b - a for a, b in itertools.pairwise(times)) < 0.6
+        assert times[-1] - began > 1
+        assert max(b - a for a, b in itertools.pairwise(times)) < 0.9
     site_events = patient.chat_stream(prompt, return_progress=True)
     told = [value["prompt_progress"] for value in site_events.values if "prompt_progress" in value]
     assert told[-1]["processed"] == told[-1]["total"] > 1200
@@ -149,7 +149,7 @@ def test_b10_arguments_flow_while_they_are_written(site) -> None:
     fragments = [v for v in events.values if v["choices"][0]["delta"].get("tool_calls")]
     assert fragments[0]["choices"][0]["delta"]["tool_calls"][0]["function"] == {"name": "get_w", "arguments": ""}
     assert len(fragments) > 50
-    assert max(b - a for a, b in itertools.pairwise(events.times)) < 0.5
+    assert max(b - a for a, b in itertools.pairwise(events.times)) < 1
 
 
 def test_b11_without_thinking_everything_is_content(site) -> None:
