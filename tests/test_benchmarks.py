@@ -17,6 +17,7 @@ SMALL = {
     "experts_pool.py": ["--megabytes", "2", "--repeats", "1", "--types", "Q8_0"],
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
     "kv_types.py": ["--tokens", "100"],
+    "rereading.py": ["--turns", "2"],
     "windows.py": ["--rounds", "1"],
 }
 NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py", "gpu_prompt.py", "gpu_quality.py", "gpu_resident.py", "gpu_upload.py"}

@@ -140,10 +140,16 @@ def test_an_answer_has_the_form_that_was_asked_for(sampling) -> None:
     assert model.complete("Say", grammar={"type": "regex", "regex": "[xyz]{3}"}).text.strip("xyz") == ""
 
 
+def test_with_tools_an_answer_has_the_form_or_is_a_call() -> None:
+    for text, called in (('So.</think>\n\nWell, {"n": 9}', False), (f"So.</think>\n\n{CALL}", True)):
+        reply = guided_model(text).chat("Hi", grammar=FORM, tools=[WEATHER])
+        assert bool(reply.tool_calls) == called
+        assert reply.text == "" if called else json.loads(reply.text)["n"] in {7, 8}
+
+
 @pytest.mark.parametrize(("options", "wrong"), [
     ({"grammar": {"type": "regex", "regex": "("}}, r"^the grammar \(regex\) cannot be used"),
     ({"grammar": "json"}, "^grammar must be an object"),
-    ({"grammar": FORM, "tools": [WEATHER]}, "^grammar and tools cannot be used together"),
     ({"logprobs": 21}, "^logprobs must be an integer from 0 to 20"),
     ({"logit_bias": {10**6: 1}}, "^logit_bias: token id 1000000 is outside the vocabulary"),
     ({"frequency_penalty": 3}, "^frequency_penalty must be a number from -2 to 2"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strata.engine import Chooser, Sampling
 from strata.errors import RequestError
 from strata.text import OutputParser, Tokenizer
-from strata.text.grammar import Grammar, GrammarError, Grammars, Kind
+from strata.text.grammar import Grammar, GrammarError, Grammars, Kind, check_grammar
 from support.vocab import vocabulary_metadata
 from support.windows import decode, drafter
 
@@ -370,3 +370,20 @@ def test_a_token_too_long_for_the_tree_is_never_allowed():
     constraint = Grammars(tokenizer, V).constraint(grammar({"type": "regex", "regex": "a+"}))
     assert constraint.allowed()[tokenizer.encode("a")[0]]
     assert not constraint.allowed()[300]
+
+
+def test_a_fault_inside_the_library_is_an_error_of_the_request() -> None:
+    """llguidance panics on this one; a panic is no Exception, and would end the engine's process."""
+    source = json.dumps({"required": "🙂" * 50}, ensure_ascii=False)
+    with pytest.raises(RequestError, match="llguidance"):
+        check_grammar(Grammar(Kind.JSON_SCHEMA, source))
+    with pytest.raises(RequestError, match="llguidance"):
+        GRAMMARS.constraint(Grammar(Kind.JSON_SCHEMA, source))
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_grammar_can_be_checked_without_a_vocabulary(kind) -> None:
+    check_grammar(FORMS[kind], thinking=True)
+    check_grammar(FORMS[kind])
+    with pytest.raises(RequestError, match="grammar"):
+        check_grammar(Grammar(Kind(kind), "{[("))

@@ -176,3 +176,11 @@ def full_size() -> tuple[list[str], list[str]]:
     triples = [pair + last for pair in pairs[:713] for last in single]
     tokens = list(dict.fromkeys([*single, *pairs, *triples]))[:248_044]
     return tokens, [f"{token[:-1]} {token[-1]}" for token in tokens[256:247_843]]
+
+
+def test_a_long_text_has_the_ids_of_its_short_ways() -> None:
+    """Long texts go another way through the library."""
+    text = "word 12 é 🙂 <think> \n\n  x" * 2000
+    assert len(text) > 1 << 14
+    assert OURS.encode(text) == OURS._core.encode(text, add_special_tokens=False).ids
+    assert OURS.decode(OURS.encode(text)) == text

@@ -23,6 +23,7 @@ from strata.worker import (
     Submit,
     Tokens,
 )
+from strata.worker.messages import PROTOCOL
 
 LONG = {"pieces": ["a"] * 20000, "delay_ms": 2}
 
@@ -269,7 +270,7 @@ def test_an_answer_keeps_its_client(tmp_path, leaves_nothing) -> None:  # noqa: 
 def test_a_process_of_another_version_is_refused(scripted, monkeypatch) -> None:
     monkeypatch.setattr("strata.worker.messages.PROTOCOL", 99)
     client = scripted({"pieces": ["a"]})
-    with pytest.raises(EngineError, match=r"version 1 of the messages, (not|its client) 99") as caught:
+    with pytest.raises(EngineError, match=rf"version {PROTOCOL} of the messages, (not|its client) 99") as caught:
         client.wait_ready(10)
     assert client.status.state is State.FAILED
     assert caught.value.kind in {Kind.PROTOCOL, Kind.NOT_READY}

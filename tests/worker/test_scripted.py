@@ -196,3 +196,25 @@ def test_a_tag_beyond_ascii_has_its_id_too() -> None:
 
     scripted = Scripted(parse_script({"turns": [{"pieces": []}]}), Words(), Sampling(), m.ScriptedEngine(""))  # type: ignore[arg-type]
     assert [scripted.token(piece.encode()) for piece in ("<｜ende｜>", "x", "y", "x")] == [7, 10, 11, 10]
+
+
+def test_a_thinking_budget_is_kept_and_the_script_goes_on_behind_its_block(tokenizer) -> None:
+    end = tokenizer.id_of("</think>")
+    closing = (*tokenizer.encode("\n"), end)
+    turns = (
+        {"pieces": ["a", "b", "c", "d", "</think>", "said"]},
+        {"pieces": ["a", "</think>", "said"]},
+        {"pieces": ["a", "b", "c"]},
+    )
+    scripted = engine(tokenizer, *turns)
+    for name in "xyz":
+        scripted.submit(m.Submit((1, 2, 3), name, budget=m.Budget(2, closing, end)))
+    found = run(scripted)
+    said = {name: b"".join(p.bytes for p in pieces(found[name])).decode() for name in "xyz"}
+    assert said == {"x": "ab\n</think>said", "y": "a</think>said", "z": "ab\n</think>c"}
+
+
+@pytest.mark.parametrize("budget", [(-1, (5,), 5), (3, (5,), 6), (3, (99999, 5), 5)], ids=str)
+def test_a_budget_that_makes_no_sense_is_refused(tokenizer, budget) -> None:
+    with pytest.raises(RequestError):
+        engine(tokenizer, {"pieces": ["a"]}).submit(m.Submit((1,), "x", budget=m.Budget(*budget)))

@@ -22,6 +22,10 @@ class Answer:
         parser: takes a turn apart; None leaves the text as it is.
         stops: texts that end the answer.
         report: whether every token comes as an event as well.
+
+    Attributes:
+        over: whether the last event has been given.
+        reasoned: tokens of the thinking so far, the tag that ends it among them.
     """
 
     def __init__(self, tokenizer: Tokenizer, parser: OutputParser | None, stops: Stops, *, report: bool) -> None:
@@ -31,29 +35,43 @@ class Answer:
         self._stops = stops
         self._prompt_tokens = self._cached_tokens = self._said = 0
         self._report = report
+        self.over = False
+        self.reasoned = 0
 
     def events(self, reports: "Iterator[Report]") -> Iterator[Event]:
         """Events as tokens arrive. After a stop string no further token is asked for."""
         with contextlib.closing(reports):  # type: ignore[type-var]  # a generator
             for report in reports:
-                match report:
-                    case Progress():
-                        self._prompt_tokens, self._cached_tokens = report.total, report.cached
-                    case Tokens():
-                        yield from self._tokens(report.tokens)
-                        if self._stops.hit is not None:
-                            yield from self._finish(FinishReason.STOP)
-                            return
-                    case worker.Finished(reason=reason, usage=usage):
-                        self._prompt_tokens, self._cached_tokens = usage.prompt, usage.cached
-                        self._said = usage.generated
-                        yield from self._shown(self._last(reason))
-                        yield from self._finish(FinishReason(reason))
+                yield from self.take(report)
+                if self.over:
+                    return
+
+    def take(self, report: "Report") -> Iterator[Event]:
+        """The events of one report of the engine; the last one of an answer is `Finished`."""
+        match report:
+            case Progress():
+                self._prompt_tokens, self._cached_tokens = report.total, report.cached
+            case Tokens():
+                yield from self._tokens(report.tokens)
+                if self._stops.hit is not None:
+                    yield from self._finish(FinishReason.STOP)
+            case worker.Finished(reason=reason, usage=usage):
+                self._prompt_tokens, self._cached_tokens = usage.prompt, usage.cached
+                self._said = usage.generated
+                yield from self._shown(self._last(reason))
+                yield from self._finish(FinishReason(reason))
+
+    def leave(self) -> Finished:
+        """The end of an answer of which no more is wanted."""
+        self.over = True
+        return Finished(FinishReason.STOP, Usage(self._prompt_tokens, self._said, self._cached_tokens))
 
     def _tokens(self, pieces: Sequence[Piece]) -> Iterator[Event]:
         """Events of some tokens, up to a stop string."""
         for piece in pieces:
             self._said += 1
+            if self._parser is not None and self._parser.reasoning:
+                self.reasoned += 1
             if self._report:
                 yield Chosen(piece.id, piece.bytes, piece.logprob, piece.top)
             yield from self._shown(self._parse(self._text.push_bytes(b"" if piece.id in self._hidden else piece.bytes)))
@@ -81,6 +99,7 @@ class Answer:
                 yield delta
 
     def _finish(self, reason: FinishReason) -> Iterator[Event]:
+        self.over = True
         yield from _content(self._stops.flush())
         hit = self._stops.hit
         usage = Usage(self._prompt_tokens, self._said, self._cached_tokens)

@@ -176,7 +176,7 @@ class Model:
         prompt = self.template.render(conversation, tools=tools, thinking=thinking, effort=effort)
         parser = OutputParser(tools, thinking=prompt.inside_thinking)
         ids = self.tokenizer.encode_prompt(prompt)
-        return self._stream(ids, parser, options, on_prompt, cancelled)
+        return self._stream(ids, parser, tools, options, on_prompt, cancelled)
 
     def complete(self, prompt: str, *, special: bool = False, **options: Unpack[Options]) -> Reply:
         """Continue a text. Arguments and errors as for `stream_complete`."""
@@ -211,12 +211,13 @@ class Model:
             NothingAllowedError: while iterating: grammar and logit_bias left no token to choose.
         """
         ids = self.tokenizer.encode(prompt, special=special)
-        return self._stream(ids, None, options, on_prompt, cancelled)
+        return self._stream(ids, None, None, options, on_prompt, cancelled)
 
     def _stream(
         self,
         ids: list[int],
         parser: OutputParser | None,
+        tools: Sequence[Mapping[str, Any]] | None,
         options: Options,
         on_prompt: OnPrompt | None,
         cancelled: Cancelled | None,
@@ -227,7 +228,7 @@ class Model:
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         max_tokens, logprobs = given.pop("max_tokens", None), given.pop("logprobs", None)
         stops = Stops(given.pop("stop", None))
-        grammar = self._grammar(given.pop("grammar", None), parser)
+        grammar = self._grammar(given.pop("grammar", None), parser, tools)
         drafts, lookup = given.pop("drafts", DEEPEST), given.pop("lookup", True)
         drafting = Drafting(drafts, measured=True, lookup=lookup, head=self.ready.limits.head)
         request = Submit(
@@ -244,23 +245,25 @@ class Model:
         words = Answer(self.tokenizer, parser, stops, report=logprobs is not None)
         return words.events(_reports(answer, on_prompt, cancelled))
 
-    def _grammar(self, value: Any, parser: OutputParser | None) -> Grammar | None:
-        """What form a request asks for; behind the thinking block, if the answer begins inside one."""
+    def _grammar(
+        self, value: Any, parser: OutputParser | None, tools: Sequence[Mapping[str, Any]] | None
+    ) -> Grammar | None:
+        """What form a request asks for, beside tool calls; behind the thinking, if the answer begins inside it."""
         if value is None:
             return None
         from strata.text.grammar import Grammar as Form  # takes a while, and most answers have no grammar
+        from strata.text.grammar import calls_grammar
 
         form = Form.of(value)
         if form is None:
             return None
-        if parser is not None and parser.tools:
-            raise RequestError("grammar and tools cannot be used together; leave one of them out")
+        calls = calls_grammar(tools, self.tokenizer) if tools else ""
         after = None
         if parser is not None and parser.thinking:
             after = self.tokenizer.id_of("</think>")
             if after is None:
                 raise RequestError("the model has no token for the end of thinking; use the grammar without thinking")
-        return Grammar(form.kind.value, form.source, after)
+        return Grammar(form.kind.value, form.source, after, calls)
 
 
 def _reports(answer: Answering, on_prompt: OnPrompt | None, cancelled: Cancelled | None) -> Iterator[Report]:

@@ -17,6 +17,7 @@ from strata.cli.doctor.command import doctor
 from strata.cli.flags import GlobalFlags
 from strata.cli.inspection.command import inspect
 from strata.cli.run import run
+from strata.cli.serve import serve
 
 HELP = """Runs very large mixture-of-experts models on ordinary machines.
 
@@ -37,7 +38,7 @@ def build(context: Context) -> App:
         version_flags=["--version"],
         group_parameters=Group("Options", sort_key=1),
     )
-    for command in (chat, run, bench, inspect, doctor, config, completion):
+    for command in (chat, run, serve, bench, inspect, doctor, config, completion):
         app.command(command)
     app.meta.group_parameters = Group("Global options", sort_key=2)
 
@@ -75,7 +76,8 @@ def explain(error: CycloptsError) -> str:
         names |= {name for argument in error.argument_collection for name in argument.names}
     elif isinstance(error, UnknownCommandError) and error.unused_tokens:
         typed = error.unused_tokens[0]
-    if typed.startswith("-") and "Did you mean" not in text:
+    if typed.startswith("-"):  # among all names, those of every command too
         close = difflib.get_close_matches(typed.partition("=")[0], sorted(names), n=1)
-        return f"unknown option: {typed}" + (f"; did you mean {close[0]}?" if close else "")
+        if not (close and f"Did you mean {close[0]}?" in text):
+            return f"unknown option: {typed}" + (f"; did you mean {close[0]}?" if close else "")
     return text

@@ -17,6 +17,8 @@ def config(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     """
     resolved = context.resolve()
     values = {name: getattr(resolved.settings, name) for name in SETTINGS}
+    if values["api_key"] is not None:
+        values["api_key"] = "(set)"  # it would end in logs and screenshots
     file, asked = None if resolved.file is None else str(resolved.file), resolved.file_origin
     if context.output.json:
         context.output.record(

@@ -65,6 +65,35 @@ class SamplingFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class ServeFlags:
+    """Where the server is, who may use it, and how much it keeps."""
+
+    host: Annotated[str | None, _of("host")] = None
+    port: Annotated[int | None, _of("port")] = None
+    name: Annotated[str | None, _of("name")] = None
+    api_key: Annotated[str | None, _of("api_key")] = None
+    api_key_file: Annotated[str | None, _of("api_key_file")] = None
+    allow_host: Annotated[str | None, _of("allow_host")] = None
+    allow_origin: Annotated[str | None, _of("allow_origin")] = None
+    body_limit: Annotated[int | None, _of("body_limit")] = None
+    unknown_fields: Annotated[str | None, _of("unknown_fields")] = None
+    keep_alive: Annotated[float | None, _of("keep_alive")] = None
+    drain: Annotated[float | None, _of("drain")] = None
+    conversations: Annotated[int | None, _of("conversations")] = None
+    queue: Annotated[int | None, _of("queue")] = None
+    cache_ram: Annotated[float | None, _of("cache_ram")] = None
+    cache_folder: Annotated[str | None, _of("cache_folder")] = None
+    cache_disk: Annotated[float | None, _of("cache_disk")] = None
+    store_responses: Annotated[int | None, _of("store_responses")] = None
+    effort_place: Annotated[str | None, _of("effort_place")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class ThinkingFlags:
     """Whether and how hard the model thinks."""
 

@@ -93,6 +93,45 @@ class Settings:
     )
     thinking: bool = _setting(Switch(), "Let the model think before it answers.", default=True)
     effort: str | None = _setting(Text(), "How hard to think: low, medium or xhigh.", unset="the model's own default")
+    host: str = _setting(Text(), "Address that the server listens at.", default="127.0.0.1")
+    port: int = _setting(Integer(0, 65535), "Port of the server; 0 takes a free one.", default=8080)
+    name: str | None = _setting(Text(), "What clients of the server call the model.", unset="the file's name")
+    api_key: str | None = _setting(
+        Text(),
+        "Key that the server demands; several with commas, each with or without a NAME= before it.",
+        unset="none",
+    )
+    api_key_file: str | None = _setting(Text(), "File with keys, one a line, NAME=KEY or KEY.", unset="none")
+    allow_host: str | None = _setting(
+        Text(), "Names of this server in the Host header, with commas, besides localhost.", unset="none"
+    )
+    allow_origin: str | None = _setting(
+        Text(), "Web pages of other sites that may use the server, with commas; * is all.", unset="none"
+    )
+    body_limit: int = _setting(Integer(1, 1024), "Most megabytes of a request to the server.", default=32)
+    unknown_fields: str = _setting(
+        Choice(("refuse", "ignore")),
+        "What the server does with fields of a request that it does not know.",
+        default="refuse",
+    )
+    keep_alive: float = _setting(
+        Number(15.0, 0.05), "Seconds after which a stream without news says that it lives.", default=5.0
+    )
+    drain: float = _setting(Number(3600.0), "Seconds that answers may still take when the server ends.", default=2.0)
+    conversations: int = _setting(Integer(1, 8), "Requests that the server's engine computes at a time.", default=8)
+    queue: int = _setting(Integer(0, 10000), "Requests that may wait; one more is refused.", default=64)
+    cache_ram: float = _setting(Number(4096.0), "Gigabytes of memory for conversations that are kept.", default=1.0)
+    cache_folder: str | None = _setting(Text(), "Folder where conversations are kept beyond memory.", unset="none")
+    cache_disk: float = _setting(Number(65536.0), "Gigabytes that this folder may hold.", default=10.0)
+    store_responses: int = _setting(
+        Integer(0, 1_000_000), "Responses that the server keeps in memory, for previous_response_id.", default=0
+    )
+    effort_place: str = _setting(
+        Choice(("start", "end")),
+        "Where the server's prompts say the effort: start is what the model knows; at the end, another effort in a "
+        "conversation does not make it be read again.",
+        default="start",
+    )
     debug: bool = _setting(Switch(), "Show where in the code an error arose.", default=False)
 
 

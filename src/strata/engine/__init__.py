@@ -3,6 +3,7 @@
 Importing this room does not import torch; only running a network does.
 """
 
+from strata.engine.budget import Budget, Limit
 from strata.engine.choice import NotFiniteError, NothingAllowedError, Token, choose
 from strata.engine.chooser import Chooser
 from strata.engine.constraint import Constraint
@@ -19,6 +20,7 @@ from strata.engine.trace import Trace, WindowRecord
 from strata.engine.window import step
 
 __all__ = [
+    "Budget",
     "Chooser",
     "Constraint",
     "Drafter",
@@ -29,6 +31,7 @@ __all__ = [
     "Generation",
     "GenerationError",
     "Guesses",
+    "Limit",
     "NotFiniteError",
     "NothingAllowedError",
     "Request",

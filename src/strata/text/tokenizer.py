@@ -20,6 +20,9 @@ from strata.text.vocabulary import Vocabulary, read_vocabulary
 
 _STOP_TEXTS = ("<|im_end|>", "<|endoftext|>")  # model specification, section 15
 
+_LONG = 1 << 14
+"""Characters from which on a text takes long enough (16 ms) to be in the way of other threads."""
+
 
 class Tokenizer:
     """Byte-level BPE with control and user-defined tokens kept apart (model specification, section 15).
@@ -186,7 +189,10 @@ class Tokenizer:
                 f"The text has a lone surrogate (U+{ord(text[wrong.start]):04X}) at character {wrong.start}; "
                 "it is not valid Unicode text."
             ) from wrong
-        return self._core.encode(text, add_special_tokens=False).ids
+        if len(text) < _LONG:
+            return self._core.encode(text, add_special_tokens=False).ids
+        # The same ids, but other threads go on meanwhile: only the form for batches lets go of the interpreter.
+        return self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:

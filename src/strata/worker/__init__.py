@@ -7,6 +7,7 @@ from strata.worker.care import Care
 from strata.worker.client import Answer, Client
 from strata.worker.errors import EngineError, Kind, ProtocolError
 from strata.worker.messages import (
+    Budget,
     CustomEngine,
     Event,
     Finished,
@@ -24,6 +25,7 @@ from strata.worker.status import State, Status
 
 __all__ = [
     "Answer",
+    "Budget",
     "Care",
     "Client",
     "CustomEngine",

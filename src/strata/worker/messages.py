@@ -10,7 +10,7 @@ import msgspec
 
 from strata.worker.errors import Kind
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Number of this set of messages; raised when one changes its meaning."""
 
 
@@ -94,14 +94,25 @@ class Grammar(msgspec.Struct, frozen=True):
     """What an answer must look like.
 
     Attributes:
-        kind: language of the source.
+        kind: language of the source; "calls" has none, and only `calls` counts.
         source: a JSON schema as JSON text, a regular expression, or a grammar; empty for any JSON object.
         after: the constraint begins behind this token (such as the end of the thoughts); None begins at once.
+        calls: what the answer may be instead: tool calls, as `strata.text.grammar.calls_grammar` writes them.
     """
 
-    kind: Literal["json_schema", "json_object", "regex", "lark", "gbnf"]
+    kind: Literal["json_schema", "json_object", "regex", "lark", "gbnf", "calls"]
     source: str = ""
     after: int | None = None
+    calls: str = ""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How long an answer that begins inside a think block may think, see `strata.engine.budget.Limit`."""
+
+    most: int
+    closing: tuple[int, ...]
+    end: int
+    call: tuple[int, int] | None = None
 
 
 class Submit(Message, frozen=True, tag="submit"):
@@ -123,6 +134,7 @@ class Submit(Message, frozen=True, tag="submit"):
         salt: conversations with different ones share nothing.
         client: who sends it; clients take turns however many requests each has. Empty stands for itself alone.
         exact: read the generated part again at the next turn, as a fresh process would.
+        budget: of thinking; None is no limit.
     """
 
     prompt: tuple[int, ...]
@@ -140,6 +152,7 @@ class Submit(Message, frozen=True, tag="submit"):
     salt: str = ""
     client: str = ""
     exact: bool = False
+    budget: Budget | None = None
 
 
 class Cancel(Message, frozen=True, tag="cancel"):

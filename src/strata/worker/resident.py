@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from strata.engine import Finish, FinishReason, Request, Sampling, Token, Trace
+from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Token, Trace
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
 from strata.session.options import Options
@@ -176,7 +176,7 @@ class Resident:
                 stop_ids=frozenset(stops),
                 max_tokens=request.max_tokens,
                 drafting=values.drafting(request.drafting),
-                constraint=self._constraint(request.grammar),
+                constraint=self._constraint(request),
                 logprobs=request.logprobs,
                 banned=self._banned,
                 priority=request.priority,
@@ -229,14 +229,28 @@ class Resident:
         """Complete what is being saved."""
         self._scheduler.close()
 
-    def _constraint(self, grammar: m.Grammar | None) -> "Constraint | None":
+    def _constraint(self, request: m.Submit) -> "Constraint | None":
+        form = self._form(request.grammar)
+        budget = request.budget
+        if budget is None:
+            return form
+        return Budget(self._limit(budget), self.ready.vocabulary, form)
+
+    def _limit(self, budget: m.Budget) -> Limit:
+        return Limit(budget.most, budget.closing, budget.end, budget.call, self._spelled)
+
+    def _spelled(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token) if token < self._tokenizer.size else b""
+
+    def _form(self, grammar: m.Grammar | None) -> "Constraint | None":
         if grammar is None:
             return None
         from strata.text.grammar import Grammar, Grammars
         from strata.text.grammar import Kind as Language
 
         self._grammars = self._grammars or Grammars(self._tokenizer, self.ready.vocabulary)
-        return self._grammars.constraint(Grammar(Language(grammar.kind), grammar.source), after=grammar.after)
+        body = None if grammar.kind == "calls" else Grammar(Language(grammar.kind), grammar.source)
+        return self._grammars.constraint(body, after=grammar.after, calls=grammar.calls)
 
     def _ended(self, name: str, event: Finish, times: _Times, now: float) -> m.Finished | m.Failed:
         if event.reason is FinishReason.ERROR:

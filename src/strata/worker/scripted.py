@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from strata.engine import Sampling
+from strata.engine.budget import broken
 from strata.errors import QueueFullError
 from strata.loading.files import ModelFile
 from strata.text import Tokenizer
@@ -33,7 +34,11 @@ class _Conversation:
     arrived: float
     due: float = 0.0  # time of the next step
     read: int = 0
-    said: int = 0
+    place: int = 0  # in the script
+    said: int = 0  # tokens, a stop token among them
+    thinking: bool = False
+    tail: bytes = b""
+    closing: list[int] = field(default_factory=list)  # tokens that end the thinking, still to be said
     started: float | None = None
     first: float | None = None  # time of the first token
     stop_ids: frozenset[int] = field(default_factory=frozenset)
@@ -44,7 +49,11 @@ class _Conversation:
 
 
 class Scripted:
-    """The engine. Times are those of the script; what the requests ask for is checked and, but for limits, not used."""
+    """The engine. Times are those of the script; what requests ask for is checked and, but for limits, not used.
+
+    A thinking budget is kept as a real engine would: the block is closed, and the script goes on behind its own end of
+    the block, or where it was if it has none.
+    """
 
     def __init__(
         self, script: Script, tokenizer: Tokenizer, sampling: Sampling, setup: m.ScriptedEngine, served: int = 0
@@ -113,7 +122,9 @@ class Scripted:
         stops = self._tokenizer.eos_ids if request.stop_ids is None else request.stop_ids
         turn = self._script.turn(self._served)
         self._served += 1
-        self._waiting.append(_Conversation(request, turn, time.monotonic(), stop_ids=frozenset(stops)))
+        thinking = request.budget is not None
+        waiting = _Conversation(request, turn, time.monotonic(), thinking=thinking, stop_ids=frozenset(stops))
+        self._waiting.append(waiting)
         self._waiting.sort(key=lambda c: -c.request.priority)  # stable: of equals the older
 
     def cancel(self, request: str) -> None:
@@ -179,15 +190,15 @@ class Scripted:
         if c.read < len(c.request.prompt):
             c.read = min(len(c.request.prompt), c.read + CHUNK)
             self._progress(c)
-        elif c.said < len(c.turn.pieces):
+        elif c.closing or c.place < len(c.turn.pieces):
             c.first = c.first or time.monotonic()
-            token = self.token(c.turn.pieces[c.said])
+            token, text = self._next(c)
             c.said += 1
             self._tokens += 1
             if token in c.stop_ids:
                 self._end(c, "stop", token)
                 return
-            self._answers.append(m.Tokens(c.request.id, (self._piece(c, token),)))
+            self._answers.append(m.Tokens(c.request.id, (self._piece(c, token, text),)))
             room = self._setup.context - len(c.request.prompt)
             if c.said >= min(room, c.request.max_tokens or room):
                 self._end(c, "length")
@@ -199,21 +210,39 @@ class Scripted:
             return
         self._wait_for_next(c)
 
+    def _next(self, c: _Conversation) -> tuple[int, bytes]:
+        """The next token and its bytes; when the thinking budget is used up, the script goes on behind its block."""
+        budget = c.request.budget
+        if c.thinking and budget is not None and c.said >= budget.most and not broken(c.tail):
+            c.thinking, c.closing = False, list(budget.closing)
+            later = range(c.place, len(c.turn.pieces))
+            c.place = next((i + 1 for i in later if self.token(c.turn.pieces[i]) == budget.end), c.place)
+        if c.closing:
+            token = c.closing.pop(0)
+            return token, self._tokenizer.token_bytes(token)
+        text = c.turn.pieces[c.place]
+        c.place += 1
+        c.tail = (c.tail + text)[-4:]
+        token = self.token(text)
+        if budget is not None and token == budget.end:
+            c.thinking = False
+        return token, text
+
     def _wait_for_next(self, c: _Conversation) -> None:
         if c.read < len(c.request.prompt):
             c.due += self._setup.reading_ms / 1000
-        elif c.said < len(c.turn.pieces):
+        elif c.closing or c.place < len(c.turn.pieces):
             c.due += c.turn.delay_ms / 1000
 
-    def _piece(self, c: _Conversation, token: int) -> m.Piece:
+    def _piece(self, c: _Conversation, token: int, text: bytes) -> m.Piece:
         """A token with probabilities that fall by a half each: 1/2 for the one said, 1/4 for the next, ..."""
         count = c.request.logprobs or 0
         others = [i for i in range(count + 1) if i != token][: max(0, count - 1)]
         top = tuple((i, _LOG_HALF * (place + 1)) for place, i in enumerate([token, *others][:count]))
-        return m.Piece(token, c.turn.pieces[c.said - 1], _LOG_HALF, top)
+        return m.Piece(token, text, _LOG_HALF, top)
 
     def _at_fault(self, c: _Conversation) -> bool:
-        said_all = c.read == len(c.request.prompt) and c.said == len(c.turn.pieces)
+        said_all = c.read == len(c.request.prompt) and c.place == len(c.turn.pieces) and not c.closing
         return c.turn.fault is not None and said_all
 
     def _fault(self, c: _Conversation) -> None:

@@ -21,6 +21,15 @@ def sampling(values: Mapping[str, Any], defaults: Sampling) -> Sampling:
     return replace(defaults, **{name: value for name, value in values.items() if value is not None})
 
 
+def check_sampling(values: Mapping[str, Any]) -> None:
+    """Refuse values that no engine takes.
+
+    Raises:
+        RequestError: a name is unknown or a value out of range.
+    """
+    sampling(values, Sampling())
+
+
 def plain(sampling: Sampling) -> dict[str, Any]:
     """The values as a message holds them."""
     return {field.name: getattr(sampling, field.name) for field in fields(sampling)}
@@ -68,9 +77,23 @@ def check(request: Submit, ready: Ready) -> None:
         raise RequestError(f"max_tokens must be an integer of at least 1, not {most!r}")
     if request.timeout is not None and not request.timeout > 0:
         raise RequestError(f"timeout must be a number of seconds above 0, not {request.timeout}")
+    _check_budget(request, ready)
     top: Any = request.logprobs
     if top is not None and (isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= ready.limits.logprobs):
         raise RequestError(f"logprobs must be an integer from 0 to {ready.limits.logprobs}, not {top!r}")
+
+
+def _check_budget(request: Submit, ready: Ready) -> None:
+    budget = request.budget
+    if budget is None:
+        return
+    if budget.most < 0:
+        raise RequestError(f"a thinking budget must be at least 0, not {budget.most}")
+    if budget.end not in budget.closing:
+        raise RequestError("the tokens that close the thinking must hold the one that ends it")
+    outside = next((i for i in budget.closing if not 0 <= i < ready.vocabulary), None)
+    if outside is not None:
+        raise RequestError(f"token id {outside} of the thinking budget is outside the vocabulary of {ready.vocabulary}")
 
 
 def _known(what: str, values: Mapping[str, Any], kind: Any) -> None:

@@ -13,7 +13,7 @@ class Gate:
 
     Whoever takes the text apart sees characters, not tokens: the same tag spelled with other tokens would end the
     thinking there, and an answer without a form would follow. So no other token may complete the tag's text, and none
-    may end the turn.
+    may end the turn or begin what belongs behind the gate.
 
     Attributes:
         token: the token.
@@ -21,7 +21,7 @@ class Gate:
     Args:
         token: the token.
         shown: the bytes of every token as they are shown; V of them or fewer.
-        ending: [V], the tokens that end a turn.
+        ending: [V], the tokens that may not come before it: those that end a turn, and the like.
     """
 
     def __init__(self, token: int, shown: Sequence[bytes], ending: Mask) -> None:

@@ -12,16 +12,20 @@ from strata.errors import RequestError
 from strata.text.grammar.constraint import GrammarConstraint
 from strata.text.grammar.gate import Gate
 from strata.text.grammar.grammar import Grammar, Kind
+from strata.text.grammar.panic import FAULT, no_panic
 from strata.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions  # only its stub has the name
 
-_LEAD = "start: LEAD @body\nLEAD: /\\n{0,2}/"
+_LEAD = "start: {lead} ({choices})\nLEAD: /\\n{{0,2}}/"
 """Behind a thinking block the chat template has an empty line; a model that writes it is not made to leave it out."""
 
 _BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}
 """White space between parts of JSON, where it may stand at all: without an end to it, some models never stop."""
+
+_LONGEST_REASON = 1000
+"""Characters of what the library says about a grammar, which may repeat all of it."""
 
 _LONGEST = 1024
 """Bytes of the longest token that llguidance's tree can hold; a longer one, like one of none, fits no grammar."""
@@ -42,15 +46,16 @@ class Grammars:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._tree: LLTokenizer | None = None
-        self._gates: dict[int, Gate] = {}
+        self._gates: dict[tuple[int, bool], Gate] = {}
         self._lock = Lock()
 
-    def constraint(self, grammar: Grammar, *, after: int | None = None) -> GrammarConstraint:
+    def constraint(self, grammar: Grammar | None, *, after: int | None = None, calls: str = "") -> GrammarConstraint:
         """A constraint at the beginning of `grammar`.
 
         Args:
-            grammar: the form of the answer.
+            grammar: the form of the answer; None where it may only be calls.
             after: a token to wait for before the grammar applies; line ends right behind it are allowed.
+            calls: what the answer may be instead, as `calls_grammar` writes it; empty for nothing else.
 
         Raises:
             RequestError: the grammar is wrong, or uses what llguidance cannot do; the text says what and where. Or
@@ -58,17 +63,15 @@ class Grammars:
         """
         if after is not None and not 0 <= after < self._tokenizer.size:
             raise RequestError(f"a grammar cannot begin behind token {after}; there are {self._tokenizer.size}")
-        source = _source(grammar)
-        if after is not None:
-            body = json.loads(source)["grammars"]
-            body[0]["name"] = "body"
-            source = json.dumps({"grammars": [{"name": "lead", "lark_grammar": _LEAD}, *body]})
+        source = composed(grammar, thinking=after is not None, calls=calls)
         # What is wrong is said by the error and not printed, and it holds nothing of the answer.
         limits = LLParserLimits(verbose_errors=False)
-        matcher = LLMatcher(self._tokens(), source, log_level=0, limits=limits)
+        tokens = self._tokens()
+        with no_panic():
+            matcher = LLMatcher(tokens, source, log_level=0, limits=limits)
         if matcher.is_error():
-            raise RequestError(f"the grammar ({grammar.kind}) cannot be used: {matcher.get_error().strip()}")
-        return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after))
+            raise _unusable(grammar, matcher.get_error())
+        return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after, bool(calls)))
 
     def _tokens(self) -> LLTokenizer:
         with self._lock:
@@ -77,17 +80,21 @@ class Grammars:
                 self._tree = LLTokenizer(TokenizerWrapper(_View(self._tokenizer)), eos_token=ends)
             return self._tree
 
-    def _gate(self, token: int) -> Gate:
+    def _gate(self, token: int, calls: bool) -> Gate:
+        """The gate of a token; where calls have a form, none may begin before it."""
         with self._lock:
-            if token not in self._gates:
+            if (token, calls) not in self._gates:
                 tokenizer = self._tokenizer
                 hidden = tokenizer.control_ids - {token}
                 ids = range(tokenizer.size)
                 shown = [b"" if number in hidden else tokenizer.token_bytes(number) for number in ids]
                 ending = np.zeros(self._vocabulary, np.bool_)
                 ending[list(tokenizer.eos_ids)] = True
-                self._gates[token] = Gate(token, shown, ending)
-            return self._gates[token]
+                opener = tokenizer.id_of("<tool_call>") if calls else None
+                if opener is not None:
+                    ending[opener] = True
+                self._gates[token, calls] = Gate(token, shown, ending)
+            return self._gates[token, calls]
 
 
 class _View:
@@ -107,8 +114,51 @@ class _View:
         return self._encode(text)
 
 
+def check_grammar(grammar: Grammar | None, *, thinking: bool = False, calls: str = "") -> None:
+    """Refuse a grammar without building anything for a vocabulary.
+
+    Raises:
+        RequestError: it is wrong, or uses what llguidance cannot do; the text says what and where.
+    """
+    source = composed(grammar, thinking=thinking, calls=calls)
+    with no_panic():
+        wrong = LLMatcher.validate_grammar(source)
+    if wrong:
+        raise _unusable(grammar, wrong)
+
+
+def composed(grammar: Grammar | None, *, thinking: bool, calls: str) -> str:
+    """Everything an answer may be, in llguidance's own form.
+
+    Raises:
+        RequestError: a part of it cannot be read.
+    """
+    if grammar is not None and not thinking and not calls:
+        return _source(grammar)
+    parts: list[dict[str, Any]] = []
+    if grammar is not None:
+        parts = json.loads(_source(grammar))["grammars"]
+        parts[0]["name"] = "body"
+    if calls:
+        parts.append({"name": "calls", "lark_grammar": calls})
+    choices = " | ".join(f"@{name}" for name, there in (("body", grammar is not None), ("calls", bool(calls))) if there)
+    lead = {"name": "lead", "lark_grammar": _LEAD.format(lead="LEAD" if thinking else "", choices=choices)}
+    return json.dumps({"grammars": [lead, *parts]})
+
+
+def _unusable(grammar: Grammar | None, reason: str) -> RequestError:
+    named = "of the tool calls" if grammar is None else f"({grammar.kind})"
+    reason = FAULT if reason.startswith("panic:") else reason.strip()
+    return RequestError(f"the grammar {named} cannot be used: {reason[:_LONGEST_REASON]}")
+
+
 def _source(grammar: Grammar) -> str:
     """The grammar in llguidance's own form, a JSON text."""
+    with no_panic():
+        return _translated(grammar)
+
+
+def _translated(grammar: Grammar) -> str:
     match grammar.kind:
         case Kind.JSON_OBJECT:
             return _json('{"type": "object"}')

@@ -62,6 +62,11 @@ class OutputParser:
         self._certain = False
         self._out: list[Delta] = []
 
+    @property
+    def reasoning(self) -> bool:
+        """Whether what comes next belongs to a think block, as far as is known."""
+        return self._reasoning
+
     def push(self, text: str) -> list[Delta]:
         """Take more of the output.
 

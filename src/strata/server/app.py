@@ -1,0 +1,135 @@
+"""The application: routes, access, and an error of the right form for everything that goes wrong."""
+
+import logging
+import secrets
+import traceback
+from collections.abc import Awaitable, Callable
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Router
+from starlette.routing import Route as Address
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from strata.server.access import Access
+from strata.server.desk import Desk
+from strata.server.dialects.anthropic.errors import error_body as anthropic_body
+from strata.server.dialects.openai.usage import error_body as openai_body
+from strata.server.errors import ApiError, of
+from strata.server.replying import json_response
+from strata.server.routes import ROUTES, Handler
+
+_log = logging.getLogger("strata.server")
+
+
+def create_app(desk: Desk) -> ASGIApp:
+    """The whole application for one desk."""
+    routes: list[BaseRoute] = []
+    for route in ROUTES:
+        endpoint = _endpoint(desk, route.handler)
+        routes += [Address(path, endpoint, methods=[route.method]) for path in (route.path, *route.aliases)]
+    app = Router(routes, redirect_slashes=False)
+    return _Outer(Access(_Found(app, routes), desk.options, refusal), desk, routes)
+
+
+def refusal(scope: Scope, error: ApiError) -> Response:
+    """An error in the form of the dialect whose route was asked for."""
+    name: str = scope.get("state", {}).get("request", "")
+    body = anthropic_body(error, name) if scope["path"].startswith("/v1/messages") else openai_body(error)
+    headers = {}
+    if error.retry is not None:
+        headers["retry-after"] = str(error.retry)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return json_response(body, error.status, headers)
+
+
+def _endpoint(desk: Desk, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request, desk)
+        except Exception as error:  # noqa: BLE001  # every error has an answer
+            told = of(error)
+            if told.status == 500 and told.kind == "":
+                _unexpected(error)
+            return refusal(request.scope, told)
+
+    return answer
+
+
+def _unexpected(error: BaseException) -> None:
+    """A bug, for the log: where it was and what it is called, but nothing that a request said."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    places = " < ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    _log.error("unexpected %s at %s", type(error).__name__, places)
+
+
+class _Found:
+    """Lets only what has a route and method through."""
+
+    def __init__(self, app: ASGIApp, routes: list[BaseRoute]) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            matches = [route.matches(scope)[0] for route in self._routes]
+            if Match.FULL not in matches:
+                known = Match.PARTIAL in matches
+                told = f"{scope['method']} is not what {scope['path'][:200]!r} takes"
+                error = ApiError(405, told) if known else ApiError(404, f"there is no route {scope['path'][:200]!r}")
+                answer = refusal(scope, error)
+                if known:
+                    answer.headers["allow"] = ", ".join(self._methods(scope))
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _methods(self, scope: Scope) -> list[str]:
+        found = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+
+
+class _Outer:
+    """A name for each request, one way of writing its path, and a count of its answer."""
+
+    def __init__(self, app: ASGIApp, desk: Desk, routes: list[BaseRoute]) -> None:
+        self._app, self._desk, self._routes = app, desk, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name = f"req_{secrets.token_hex(12)}"
+        path = scope["path"].rstrip("/") or "/"
+        scope = {**scope, "path": path, "state": {"request": name}}
+
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = headers["request-id"] = name
+                headers["x-content-type-options"] = "nosniff"
+                route, status = self._route(scope), message["status"]
+                self._desk.metrics.response(route, status)
+                if (
+                    status >= 400 and route != "/health"
+                ):  # without the words of the error, which may repeat some of the request
+                    _log.info("%s %s %s: refused with %d", name, scope["method"], route, status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:  # noqa: BLE001  # the last line of defence
+            _unexpected(error)
+            if started:  # the connection has to break; what is raised here is logged, so it says nothing more
+                raise RuntimeError("an answer broke off; the line before this one says where") from None
+            await refusal(scope, of(error))(scope, receive, sending)
+
+    def _route(self, scope: Scope) -> str:
+        """The route's own path: what somebody made up must not become a label of a metric."""
+        found = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        return getattr(next(found, None), "path", "none")

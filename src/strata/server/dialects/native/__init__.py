@@ -1,0 +1,1 @@
+"""Routes of our own and of llama.cpp: health, tokens, properties, numbers."""

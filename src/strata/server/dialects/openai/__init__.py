@@ -1,0 +1,1 @@
+"""OpenAI's chat and completions, with what other servers have added to them."""

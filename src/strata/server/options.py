@@ -1,0 +1,101 @@
+"""How the server is set up."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strata.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the server is set up; all values are checked.
+
+    Attributes:
+        host: address to listen at.
+        port: 0 takes a free one.
+        keys: who may use it, name to key; empty lets everybody who reaches it.
+        hosts: names in the Host header that are ours, besides those of the loopback address.
+        origins: web pages that may use it; "*" is all, which needs a key.
+        body: most bytes of a request.
+        depth: most brackets that may be open at a time in a request's JSON.
+        reading: seconds that a request's body may take to arrive.
+        sign: seconds after which a stream without news says that it lives.
+        idle: seconds that a connection may wait for its next request.
+        drain: seconds that answers under way may still take when the server ends.
+        strict: refuse fields that no list knows; otherwise they are left out.
+        responses: how many responses are kept for clients that go on with one by its name.
+        sampling: values where a request says nothing, over those of the model file.
+        seed: of requests that have none; None draws one.
+        max_tokens: most tokens of an answer where a request says nothing.
+        drafting: values of `strata.engine.Drafting`.
+        thinking: whether to think where a request says nothing, on the routes of OpenAI's form.
+        effort: how hard, where a request says nothing.
+        effort_last: whether the effort is said at the end of the prompt, see `strata.server.effort`.
+
+    Raises:
+        ConfigError: values that do not go together.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    body: int = 32 << 20
+    depth: int = 64
+    reading: float = 60.0
+    sign: float = 5.0
+    idle: float = 120.0
+    drain: float = 2.0
+    strict: bool = True
+    responses: int = 0
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    drafting: Mapping[str, Any] = field(default_factory=dict)
+    thinking: bool = True
+    effort: str | None = None
+    effort_last: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would be open by mistake."""
+        for name, key in self.keys.items():
+            if not key.strip():
+                raise ConfigError(f"the key {name!r} is empty; an empty key would let everybody in, so leave it out")
+        if "*" in self.origins and not self.keys:
+            raise ConfigError(
+                "allow_origin * without a key would let any web page use this server; set a key, or name the pages"
+            )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def read_keys(text: str) -> dict[str, str]:
+    """Keys as a setting or a file has them: separated by commas or lines, each ``key`` or ``name=key``.
+
+    Raises:
+        ConfigError: one is empty, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for number, entry in enumerate(text.replace("\n", ",").split(","), 1):
+        if not entry.strip() or entry.strip().startswith("#"):
+            continue
+        name, equals, key = entry.strip().partition("=")
+        if not equals:
+            name, key = f"key {number}", name
+        if not key.strip():
+            raise ConfigError(f"the key {name.strip()!r} is empty; an empty key would let everybody in")
+        if name.strip() in found:
+            raise ConfigError(f"two keys have the name {name.strip()!r}")
+        found[name.strip()] = key.strip()
+    if not found:
+        raise ConfigError("no key was found where keys are named; leave the setting out to run without")
+    return found

@@ -1,0 +1,197 @@
+"""All routes, each with what answers it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from strata.server.body import read_object
+from strata.server.desk import Desk
+from strata.server.dialects.anthropic.count import count
+from strata.server.dialects.anthropic.reply import MessageWriter
+from strata.server.dialects.anthropic.request import read_message
+from strata.server.dialects.native import health, tokens
+from strata.server.dialects.openai.chat import read_chat
+from strata.server.dialects.openai.chat_reply import ChatWriter
+from strata.server.dialects.openai.completions import read_completion
+from strata.server.dialects.openai.completions_reply import CompletionWriter
+from strata.server.dialects.responses.reply import ResponseWriter
+from strata.server.dialects.responses.request import read_response
+from strata.server.errors import ApiError
+from strata.server.metrics import CONTENT_TYPE
+from strata.server.openapi import document
+from strata.server.replying import json_response
+
+Handler = Callable[[Request, Desk], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One address.
+
+    Attributes:
+        method: of HTTP.
+        path: without a last slash.
+        handler: answers.
+        aliases: other paths that are the same.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    aliases: tuple[str, ...] = ()
+
+
+def _client(request: Request) -> str:
+    client: str = request.scope.get("state", {}).get("client", "")
+    return client
+
+
+async def chat(request: Request, desk: Desk) -> Response:
+    """OpenAI's chat."""
+    body = await read_object(request, desk.options)
+    ask, wishes = read_chat(body, desk.options, _client(request))
+    writer = ChatWriter(desk.served, ask.tools.custom, wishes, shown=ask.thinking.shown)
+    return await desk.answer(request, ask, writer)
+
+
+async def completions(request: Request, desk: Desk) -> Response:
+    """OpenAI's continuation of texts."""
+    body = await read_object(request, desk.options)
+    vocabulary = desk.served.demand().vocabulary
+    read = await asyncio.to_thread(
+        read_completion, body, desk.served.tokenizer, vocabulary, desk.options, _client(request)
+    )
+    ask, wishes, echo = read
+    return await desk.answer(request, ask, CompletionWriter(desk.served, wishes, echo=echo, prompts=len(ask.prompts)))
+
+
+async def messages(request: Request, desk: Desk) -> Response:
+    """Anthropic's messages."""
+    body = await read_object(request, desk.options)
+    ask = read_message(body, desk.options, _client(request))
+    return await desk.answer(request, ask, MessageWriter(desk.served, ask))
+
+
+async def count_tokens(request: Request, desk: Desk) -> Response:
+    """Anthropic's count of a prompt's tokens."""
+    body = await read_object(request, desk.options)
+    desk.served.demand()
+    return json_response(await asyncio.to_thread(count, body, desk.served, desk.options))
+
+
+async def responses(request: Request, desk: Desk) -> Response:
+    """OpenAI's responses."""
+    body = await read_object(request, desk.options)
+    ask, echo = read_response(body, desk.options, _client(request), desk.responses)
+    return await desk.answer(request, ask, ResponseWriter(desk.served, ask, echo, desk.responses))
+
+
+async def one_response(request: Request, desk: Desk) -> Response:
+    """A response that was kept."""
+    return json_response(desk.responses.get(request.path_params["name"], _client(request)))
+
+
+async def forget_response(request: Request, desk: Desk) -> Response:
+    """Keep it no longer."""
+    return json_response(desk.responses.delete(request.path_params["name"], _client(request)))
+
+
+async def embeddings(request: Request, desk: Desk) -> Response:
+    """There are none."""
+    await read_object(request, desk.options)
+    raise ApiError(501, "this server computes no embeddings; no model that it runs has any", code="not_implemented")
+
+
+async def tokenize(request: Request, desk: Desk) -> Response:
+    """Text or conversation to tokens."""
+    body = await read_object(request, desk.options)
+    desk.served.demand()
+    return json_response(await asyncio.to_thread(tokens.tokenize, body, desk.served, desk.options))
+
+
+async def detokenize(request: Request, desk: Desk) -> Response:
+    """Tokens to text."""
+    body = await read_object(request, desk.options)
+    return json_response(await asyncio.to_thread(tokens.detokenize, body, desk.served, desk.options))
+
+
+async def list_models(_request: Request, desk: Desk) -> Response:
+    """What is served."""
+    return json_response(health.models(desk.served))
+
+
+async def one_model(request: Request, desk: Desk) -> Response:
+    """One of it."""
+    name = request.path_params["name"]
+    if name != desk.served.name:
+        raise ApiError(
+            404, f"there is no model {name[:100]!r} here; there is {desk.served.name!r}", code="model_not_found"
+        )
+    return json_response(health.model(desk.served))
+
+
+async def healthy(_request: Request, desk: Desk) -> Response:
+    """Whether a request would be answered now."""
+    status, told = (503, {"status": "ending"}) if desk.ending else health.health(desk.served)
+    return json_response(told, status, {"retry-after": "1"} if status == 503 else None)
+
+
+async def live(_request: Request, _desk: Desk) -> Response:
+    """Whether the server is there."""
+    return json_response({"status": "ok"})
+
+
+async def metrics(_request: Request, desk: Desk) -> Response:
+    """Numbers for Prometheus."""
+    return PlainTextResponse(desk.metrics.text(), media_type=CONTENT_TYPE)
+
+
+async def props(_request: Request, desk: Desk) -> Response:
+    """What is served and how."""
+    return json_response(health.props(desk))
+
+
+async def slots(_request: Request, desk: Desk) -> Response:
+    """How many conversations are computed."""
+    return json_response(health.slots(desk))
+
+
+async def openapi(_request: Request, desk: Desk) -> Response:
+    """These routes, described for machines."""
+    known = [(route.method, route.path, (route.handler.__doc__ or "").partition("\n")[0]) for route in ROUTES]
+    known = [one for one in known if one[1] != "/v1/embeddings"]  # which is no more than a refusal
+    return json_response(document(known, keyed=bool(desk.options.keys)))
+
+
+async def front(_request: Request, desk: Desk) -> Response:
+    """What this is, until there is a page."""
+    told: dict[str, Any] = {"server": "strata", "model": desk.served.name, "routes": [route.path for route in ROUTES]}
+    return json_response(told)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
+    Route("POST", "/v1/completions", completions, ("/completions",)),
+    Route("POST", "/v1/responses", responses, ("/responses",)),
+    Route("GET", "/v1/responses/{name}", one_response),
+    Route("DELETE", "/v1/responses/{name}", forget_response),
+    Route("POST", "/v1/messages", messages),
+    Route("POST", "/v1/messages/count_tokens", count_tokens),
+    Route("POST", "/v1/embeddings", embeddings, ("/embeddings",)),
+    Route("GET", "/v1/models", list_models, ("/models",)),
+    Route("GET", "/v1/models/{name:path}", one_model, ("/models/{name:path}",)),
+    Route("POST", "/tokenize", tokenize, ("/v1/tokenize",)),
+    Route("POST", "/detokenize", detokenize, ("/v1/detokenize",)),
+    Route("GET", "/health", healthy, ("/v1/health",)),
+    Route("GET", "/live", live),
+    Route("GET", "/metrics", metrics),
+    Route("GET", "/props", props),
+    Route("GET", "/slots", slots),
+    Route("GET", "/openapi.json", openapi),
+    Route("GET", "/", front),
+)
+"""Whatever is added here needs a key like all others."""

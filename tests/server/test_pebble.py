@@ -1,0 +1,297 @@
+"""The server with the model in the box."""
+
+import json
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+
+import openai
+import pytest
+
+from strata.loading.files import ModelFile
+from strata.server.options import Options
+from strata.server.served import Served
+from strata.worker import Client, ModelEngine
+from support.site import Site
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def pebble():
+    with Client(ModelEngine("pebble")) as client:
+        served = Served(client, ModelFile.open("pebble"), "pebble")
+        drafting = {"depth": 7, "measured": True, "lookup": True}
+        site = Site(client, None, Options(port=0, drain=0.1, drafting=drafting), served)  # type: ignore[arg-type]
+        yield site
+        site.close()
+
+
+COUNT = [{"role": "user", "content": "Count from 1 to 5."}]
+
+
+def tool(name: str, parameter: str, kind: str) -> dict:
+    verb, noun = name.split("_")
+    schema = {"type": "object", "properties": {parameter: {"type": kind}}, "required": [parameter]}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": f"{verb.capitalize()} the {noun}.", "parameters": schema},
+    }
+
+
+TOOLS = [
+    tool("show_map", "city", "string"),
+    tool("set_timer", "minutes", "integer"),
+    tool("send_mail", "name", "string"),
+]
+TIMER = [{"role": "user", "content": "Set the timer for 25 minutes."}]
+
+
+def test_it_answers_on_every_route(pebble) -> None:
+    chat = pebble.chat(COUNT, max_tokens=200)
+    assert chat.message["content"] == "1, 2, 3, 4, 5"
+    assert pebble.chat_stream(COUNT, max_tokens=200).delta("content") == "1, 2, 3, 4, 5"
+    assert pebble.message(COUNT, max_tokens=200).json["content"][0]["text"] == "1, 2, 3, 4, 5"
+    output = pebble.response(COUNT).json["output"]
+    assert output[-1]["content"][0]["text"] == "1, 2, 3, 4, 5"
+    client = openai.OpenAI(base_url=f"{pebble.url}/v1", api_key="none")
+    assert client.responses.create(model="pebble", input="Count from 1 to 5.").output_text == "1, 2, 3, 4, 5"
+
+
+def test_a_tool_call_and_its_result(pebble) -> None:
+    done = pebble.chat(TIMER, tools=TOOLS, max_tokens=200).json["choices"][0]
+    assert done["finish_reason"] == "tool_calls"
+    (made,) = done["message"]["tool_calls"]
+    assert (made["function"]["name"], json.loads(made["function"]["arguments"])) == ("set_timer", {"minutes": 25})
+    history = [*TIMER, done["message"], {"role": "tool", "tool_call_id": made["id"], "content": "saved as blue-31"}]
+    assert (
+        pebble.chat(history, tools=TOOLS, max_tokens=200).message["content"]
+        == "The tool set_timer says: saved as blue-31"
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"reasoning_effort": "none"}, {"temperature": 1.0, "seed": 3}], ids=["thinking", "plain", "sampled"]
+)
+def test_c13_a_choice_of_tool_binds_the_model(pebble, more) -> None:
+    for choice, names in (
+        ("required", {"show_map", "set_timer", "send_mail"}),
+        ({"type": "function", "function": {"name": "send_mail"}}, {"send_mail"}),
+    ):
+        done = pebble.chat(COUNT, tools=TOOLS, tool_choice=choice, max_tokens=400, parallel_tool_calls=False, **more)
+        assert done.status == 200, done.body
+        choice_ = done.json["choices"][0]
+        if choice_["finish_reason"] == "length":  # a random text may have no end; never is there another answer
+            continue
+        (made,) = choice_["message"]["tool_calls"]
+        assert made["function"]["name"] in names
+        values = json.loads(made["function"]["arguments"])
+        assert len(values) == 1
+        assert not isinstance(values.get("minutes"), str)
+
+
+def test_a_form_holds_beside_tools_and_thinking(pebble) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "maximum": 99}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for more in ({}, {"reasoning_effort": "none"}):
+        done = pebble.chat(COUNT, response_format=form, max_tokens=300, **more).message
+        assert isinstance(json.loads(done["content"])["n"], int)
+        both = pebble.chat(TIMER, response_format=form, tools=TOOLS, max_tokens=300, **more).message
+        if both.get("tool_calls"):
+            assert not both["content"]
+        else:
+            assert set(json.loads(both["content"])) == {"n"}
+    assert pebble.chat(COUNT, guided_choice=["yes", "no"], max_tokens=200).message["content"] in {"yes", "no"}
+    assert pebble.complete("The answer: ", guided_regex="[xyz]{4}").json["choices"][0]["text"].strip("xyz") == ""
+    assert pebble.complete("The answer: ", grammar='root ::= "a" | "b"').json["choices"][0]["text"] in {"a", "b"}
+
+
+def test_c16_tools_alone_change_no_token(pebble) -> None:
+    prompt = pebble.tokens(messages=TIMER, tools=TOOLS)
+    raw = pebble.complete(prompt, temperature=0, max_tokens=100).json["choices"][0]
+    chat = pebble.chat(TIMER, tools=TOOLS, max_tokens=100, logprobs=True).json["choices"][0]
+    spoken = b"".join(bytes(entry["bytes"]) for entry in chat["logprobs"]["content"]).decode()
+    assert spoken == raw["text"]
+
+
+def test_g04_a_seed_gives_one_answer(pebble) -> None:
+    def say(**more) -> str:
+        return str(pebble.complete("The ", temperature=1.0, max_tokens=24, **more).json["choices"][0]["text"])
+
+    assert len({say(seed=7) for _ in range(3)}) == 1
+    assert say(seed=7) != say(seed=8)
+    assert len({say() for _ in range(4)}) > 1
+    assert len({say(seed=seed) for seed in range(5)}) > 1  # G05
+    both = pebble.complete("The ", temperature=1.0, max_tokens=24, seed=7, n=2).json["choices"]
+    assert both[0]["text"] == say(seed=7) != both[1]["text"]
+
+
+def test_a07_logit_bias_is_obeyed(pebble) -> None:
+    plain = pebble.complete("Count: 1, 2, 3", temperature=0, max_tokens=8, logprobs=0).json["choices"][0]
+    first = pebble.tokens(content=plain["logprobs"]["tokens"][0])[0]
+    other = pebble.complete("Count: 1, 2, 3", temperature=0, max_tokens=8, logit_bias={str(first): -100}).json[
+        "choices"
+    ][0]
+    assert other["text"] != plain["text"]
+
+
+def test_g07_log_probabilities_agree_with_and_without_company(pebble) -> None:
+    reply = pebble.chat(COUNT, logprobs=True, top_logprobs=3, max_tokens=10).json
+    entries = reply["choices"][0]["logprobs"]["content"]
+    assert len(entries) == reply["usage"]["completion_tokens"] == 10
+    for entry in entries:
+        top = [one["logprob"] for one in entry["top_logprobs"]]
+        assert top == sorted(top, reverse=True)
+        assert entry["logprob"] == pytest.approx(top[0], abs=1e-5)
+
+
+def test_d10_a_budget_is_kept_by_the_model(pebble) -> None:
+    long = pebble.chat(COUNT, max_tokens=300).json["choices"][0]["message"]["reasoning_content"]
+    for budget in (1, 3):
+        reply = pebble.chat(COUNT, max_tokens=300, thinking_budget=budget).json
+        message = reply["choices"][0]["message"]
+        assert long.startswith(message.get("reasoning_content", "").rstrip())
+        assert message["content"]
+        assert reply["usage"]["completion_tokens_details"]["reasoning_tokens"] <= budget + 2
+
+
+def test_k13_t03_the_second_turn_is_not_read_again(pebble) -> None:
+    rest = "The color of the door is green. " * 30
+
+    def body(nonce: str, messages: list) -> dict:
+        line = f"x-anthropic-billing-header: cc_version=1.2.3; cch={nonce};"
+        return {
+            "max_tokens": 20,
+            "system": [{"type": "text", "text": line}, {"type": "text", "text": rest}],
+            "messages": messages,
+        }
+
+    messages = [{"role": "user", "content": "Count from 1 to 3."}]
+    for nonce in ("aaaaa", "bbbbb", "ccccc"):
+        reply = pebble.post("/v1/messages", body(nonce, messages)).json
+        usage = reply["usage"]
+        if nonce != "aaaaa":
+            assert usage["cache_read_input_tokens"] > 200
+            assert usage["input_tokens"] < 60
+        messages += [
+            {"role": "assistant", "content": reply["content"]},
+            {"role": "user", "content": "Count from 1 to 3."},
+        ]
+
+
+def test_what_changes_behind_the_tools_leaves_them_known(pebble) -> None:
+    """A date in the system text, and another question: the tools before them are not read again."""
+    many = [tool(f"show_place{i}", "city", "string") for i in range(12)]
+
+    def ask(date: str) -> dict:
+        messages = [
+            {"role": "system", "content": f"Today is {date}."},
+            {"role": "user", "content": f"Count to 2. {date}"},
+        ]
+        return pebble.chat(messages, tools=many, max_tokens=4).json["usage"]
+
+    first, second = ask("Monday"), ask("Friday")
+    shared = second["prompt_tokens_details"]["cached_tokens"]
+    assert first["prompt_tokens_details"]["cached_tokens"] == 0
+    assert shared > 0.8 * second["prompt_tokens"]
+
+
+def test_one_prompt_for_several_answers_is_counted_once(pebble) -> None:
+    usage = pebble.chat(COUNT, n=3, max_tokens=5).json["usage"]
+    assert usage["prompt_tokens"] == len(pebble.tokens(messages=COUNT))
+    assert usage["completion_tokens"] == 15
+
+
+def test_the_examples_in_the_readme_print_what_they_say(pebble, capsys) -> None:
+    text = README.read_text(encoding="utf-8").replace("http://127.0.0.1:8080", pebble.url)
+    examples = [
+        one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if not one.startswith("import strata")
+    ]
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, str(README), "exec"), {})
+        assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
+    (line,) = re.findall(r"curl -s \S+(/v1/\S+) -d '(.*)'", text)
+    assert pebble.post(line[0], json.loads(line[1])).message["content"] == "1, 2, 3, 4, 5"
+
+
+@pytest.fixture(scope="module")
+def late(pebble):
+    options = Options(port=0, drain=0.1, effort_last=True)
+    site = Site(pebble.client, None, options, pebble.served)  # type: ignore[arg-type]
+    yield site
+    site.close()
+
+
+def test_an_effort_at_the_end_leaves_the_beginning_known(late, pebble) -> None:
+    messages = [{"role": "system", "content": "The color of the door is green. " * 20}, *COUNT]
+    for number, effort in enumerate(("low", "high", "medium", "low", "none", "high")):
+        usage = late.chat(messages, reasoning_effort=effort, max_tokens=30).json["usage"]
+        if number:
+            assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] < 60, effort
+        messages += [{"role": "assistant", "content": "1, 2, 3, 4, 5"}, *COUNT]
+    prompt = late.prompt(messages=COUNT, reasoning_effort="low")
+    assert prompt.startswith("<|im_start|>user")
+    assert "<|im_start|>system\nThink briefly.<|im_end|>\n<|im_start|>assistant" in prompt
+    assert late.prompt(messages=COUNT, reasoning_effort="medium") == pebble.prompt(
+        messages=COUNT, reasoning_effort="medium"
+    )
+    assert late.prompt(messages=COUNT, reasoning_effort="none") == pebble.prompt(
+        messages=COUNT, reasoning_effort="none"
+    )
+    continued = late.prompt(messages=[*COUNT, {"role": "assistant", "content": "1, 2"}], reasoning_effort="low")
+    assert continued.endswith("1, 2")
+    assert continued.index("Think briefly.") < continued.index("1, 2")
+
+
+def test_several_answers_read_a_long_prompt_once(pebble) -> None:
+    ids = [*pebble.tokens(content="The color of the door is blue. "), 7] * 90
+    assert len(ids) > 600
+    before = pebble.get("/metrics").body.decode()
+    reply = pebble.complete(ids, n=3, max_tokens=3, temperature=1.0, seed=1).json
+    after = pebble.get("/metrics").body.decode()
+
+    def read(text: str) -> float:
+        return float(re.findall(r"^strata:read_tokens_total\S* (\S+)$", text, re.MULTILINE)[0])
+
+    assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
+    assert len(ids) <= read(after) - read(before) < 2 * len(ids)
+
+
+def test_i03_j04_a_long_prompt_holds_nobody_up_and_may_be_left(pebble) -> None:
+    """A short request overtakes the reading of a long one; one that is left half read leaves no trace."""
+    long = (pebble.tokens(content="The color of the door is blue and not green. ") * 100)[:1100]
+    alone = pebble.complete(long, max_tokens=8, temperature=0).json["choices"][0]["text"]
+    longer = [9, *long]
+    ended: list[float] = []
+
+    def ask() -> None:
+        pebble.complete(longer, max_tokens=8, temperature=0)
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.05)
+    assert pebble.complete("Count: 1, 2", max_tokens=2).status == 200
+    short = time.monotonic()
+    thread.join()
+    assert short < ended[0]
+
+    data = json.dumps({"prompt": [8, *long], "max_tokens": 8, "temperature": 0}).encode()
+    with socket.create_connection((pebble.host, pebble.port)) as link:
+        link.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+        )
+        time.sleep(0.1)
+    end = time.monotonic() + 3
+    while pebble.desk.busy or pebble.client.status.running:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert pebble.complete(long, max_tokens=8, temperature=0).json["choices"][0]["text"] == alone
