@@ -2,10 +2,10 @@
 
     python tools/gpu_resident.py [--model FILE] [--json bench/results/h200-resident.json]
 
-1. Kernels are compiled by several processes at once, on a model of four layers, while the tests that the marker `gpu`
-names run natively and a file of random weights in the released shapes (`python -m strata.lab.synthetic`, 54 GiB) is
-written to --scratch, if no model is given; 2. bench/gpu_resident.py and the roofline, alone on the machine;
-3. compute-sanitizer's memcheck and racecheck over the tests of every operation, and 10,000 replays of windows without a
+1. Kernels are compiled by several processes at once, on a model of four layers, while a file of random weights in the
+released shapes (`python -m strata.lab.synthetic`, 54 GiB) is written to --scratch, if no model is given;
+2. bench/gpu_resident.py and the roofline, alone on the machine; 3. the tests that the marker `gpu` names, natively,
+compute-sanitizer's memcheck and racecheck over those of every operation, and 10,000 replays of windows without a
 differing byte. Needs torch, Triton, NumPy, Numba and pytest, no installed project. Results are written as they come;
 exits with 1 if anything fails.
 """
@@ -142,14 +142,11 @@ def main() -> int:
 
     if {"bench", "roofline"} & set(wanted):
         wanted.append("model")
-    together(
-        ("model", written), ("tests", partial(tests, given.workers)),
-        ("compiled", partial(compiled, given.scratch / "strata-small.gguf")),
-    )  # fmt: skip
+    together(("model", written), ("compiled", partial(compiled, given.scratch / "strata-small.gguf")))
     together(("bench", partial(bench, model, given.rounds)))
     together(("roofline", partial(roofline, model)))
     together(
-        ("memcheck", partial(sanitizer, "memcheck")), ("racecheck", partial(sanitizer, "racecheck")),
+        ("tests", partial(tests, given.workers)), ("memcheck", partial(sanitizer, "memcheck")), ("racecheck", partial(sanitizer, "racecheck")),
         ("replays", partial(replays, given.replays)),
     )  # fmt: skip
     shown = {key: value for key, value in document.items() if key not in {"rounds", "roofline"}}
