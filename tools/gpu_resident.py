@@ -146,8 +146,8 @@ def main() -> int:
     together(("bench", partial(bench, model, given.rounds)))
     together(("roofline", partial(roofline, model)))
     together(
-        ("tests", partial(tests, given.workers)), ("memcheck", partial(sanitizer, "memcheck")), ("racecheck", partial(sanitizer, "racecheck")),
-        ("replays", partial(replays, given.replays)),
+        ("tests", partial(tests, given.workers)), ("replays", partial(replays, given.replays)),
+        ("memcheck", partial(sanitizer, "memcheck")), ("racecheck", partial(sanitizer, "racecheck")),
     )  # fmt: skip
     shown = {key: value for key, value in document.items() if key not in {"rounds", "roofline"}}
     print(json.dumps(shown, indent=1))
