@@ -178,6 +178,8 @@ class Network:
             return torch.arange(state.next_position, state.next_position + len(ids))[:, None].repeat(1, 3)
         if positions.shape != (len(ids), 3):
             raise RequestError(f"positions must be [{len(ids)}, 3], not {list(positions.shape)}")
+        if not self.ops.pictures and bool((positions != positions[:, :1]).any()):
+            raise RequestError("pictures cannot be read on this device yet; run the model with --device cpu")
         return positions
 
 

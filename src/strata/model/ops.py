@@ -146,6 +146,11 @@ class Ops(Protocol):
         ...
 
     @property
+    def pictures(self) -> bool:
+        """Whether the three coordinates of a position may differ, as those of a picture's tokens do."""
+        ...
+
+    @property
     def form(self) -> str:
         """A name that differs where a stored state would be of no use: other hardware, or another order of sums."""
         ...

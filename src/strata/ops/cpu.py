@@ -39,6 +39,7 @@ class CpuOps:
     """`strata.model.ops.Ops` in torch and Numba."""
 
     form = "cpu"
+    pictures = True
     same_forms = True
     pass_rows = 512
 

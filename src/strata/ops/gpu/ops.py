@@ -75,6 +75,7 @@ class GpuOps:
     """
 
     form = "gpu 1"
+    pictures = False  # rotations are looked up by one number
     same_forms = False  # prompts are read in chunks
 
     def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
