@@ -27,6 +27,7 @@ def segments(batch: Sequence[tuple[State, Sequence[int], Tensor]]) -> list[Segme
 def run(ops: Ops, w: weights.Weights, laid: Sequence[Segment], *, window: bool) -> list[Pass]:
     """Compute rows behind their states; the rows of attention caches are written but not committed."""
     batch = ops.begin(laid, window=window)
+    ops = ops.over(batch)
     residual = ops.replay(batch, lambda: trunk(ops, w, batch), lambda x: head(ops, w.mixer, w.head, x))
     return ops.passes(batch, residual)
 

@@ -58,6 +58,7 @@ def run(
         The head's own residual [T, S*H].
     """
     batch = ops.begin([Segment(memory, tuple(ids), positions, slice(0, len(ids)))], window=True)
+    ops = ops.over(batch)
     e = ops.linear(ops.rms(ops.embed(batch, w.embed), w.enorm), w.fc_embedding)
     normed = ops.rms(residual, w.hnorm, c.S if options.norm_per_stream else 1)
     streams = [e + ops.linear(part, w.fc_hidden) for part in normed.split(c.H, -1)]

@@ -168,6 +168,13 @@ class Ops(Protocol):
         """Whether there is memory for conversations, or ones to come (None), to hold so many tokens each at once."""
         ...
 
+    def over(self, batch: Batch) -> "Ops":
+        """The operations that compute a batch: a device may read prompts by other kernels than it computes windows by.
+
+        What follows in this list up to `passes` belongs to them.
+        """
+        ...
+
     def begin(self, segments: Sequence[Segment], *, window: bool) -> Batch:
         """Prepare a pass; positions are written behind the committed ones.
 

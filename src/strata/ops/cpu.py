@@ -54,6 +54,10 @@ class CpuOps:
         """See `Ops.fits`."""
         return True
 
+    def over(self, batch: CpuBatch) -> "CpuOps":  # noqa: ARG002  # one kind
+        """See `Ops.over`."""
+        return self
+
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)

@@ -64,3 +64,11 @@ def test_drafts_need_a_head(both):
     _, gpu = both
     with pytest.raises(RequestError, match="put together without its draft head"):
         gpu.ops.new_state(drafts=True)
+
+
+def test_positions_of_pictures_are_refused(both):
+    _, gpu = both
+    state = gpu.new_state()
+    with pytest.raises(RequestError, match="pictures cannot be read on this device"):
+        gpu.read(state, [5, 6], torch.tensor([[0, 0, 0], [0, 0, 1]]))
+    assert state.length == 0

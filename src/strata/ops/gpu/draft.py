@@ -130,12 +130,13 @@ class DraftHead:
             residual: float32 [T, S*H].
             options: variants.
         """
-        ops, count = self._ops, len(ids)
+        count = len(ids)
         window = count <= WINDOW_ROWS
         # The cell of a token sits at the token's position, and text is all there is.
         positions = torch.arange(cells.length, cells.length + count)[:, None].expand(-1, 3)
         rows = Segment(cast("Any", cells), tuple(ids), positions, slice(0, count))
-        batch: GpuBatch | PromptBatch = ops.begin([rows], window=window)
+        batch: GpuBatch | PromptBatch = self._ops.begin([rows], window=window)
+        ops = self._ops.over(batch)
         if isinstance(batch, PromptBatch):
             given = self._given(batch.room, residual)
             x = ops.replay(batch, lambda: self._prompt_body(w, given, batch, options), None)
@@ -163,7 +164,7 @@ class DraftHead:
         self, w: weights.Mtp, residual: Tensor, batch: PromptBatch, options: "MtpOptions"
     ) -> PromptStreams:
         """As `_body`, by the kernels of prompts."""
-        c, room, ops = self._c, len(residual), self._ops
+        c, room, ops = self._c, len(residual), self._ops.over(batch)
         e = ops.linear(_half(self._normed(ops.embed(batch, w.embed).x, w.enorm), batch.counts), w.fc_embedding)
         normed = self._normed(residual, w.hnorm, c.S if options.norm_per_stream else 1)
         hidden = ops.linear(_half(normed.reshape(room * c.S, c.H), batch.counts * c.S), w.fc_hidden)

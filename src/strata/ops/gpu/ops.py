@@ -26,7 +26,7 @@ from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import gated_mean
 from strata.ops.matvec.triton import MAX_ROWS, PlaneMatrix, quantise
 from strata.ops.ngram import gpu as ngram
-from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
+from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
@@ -152,10 +152,15 @@ class GpuOps:
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: GpuBatch | PromptBatch, body: Callable[[], Any], head: Callable[[Any], Tensor]) -> Any:
+    def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
+        """See `Ops.over`."""
+        if isinstance(batch, GpuBatch):
+            return self
+        assert self._prompt is not None, "it began the batch"
+        return self._prompt
+
+    def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
-        if isinstance(batch, PromptBatch):
-            return self._reader.replay(batch, body)
         if self._windows.get(batch.counts) is not batch:
             return Streams(self._settled(body()))
         recorded = self.recorded.get(batch.counts)
@@ -179,10 +184,8 @@ class GpuOps:
         batch.logits = head(Streams(x))
         return x
 
-    def passes(self, batch: GpuBatch | PromptBatch, residual: Any) -> list[Pass]:
+    def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
         """See `Ops.passes`."""
-        if isinstance(batch, PromptBatch):
-            return [self._reader.passes(batch, residual)]
         x = self._settled(residual)
         segments, batch.segments = batch.segments, ()  # the batch lives on; conversations may end
         logits = batch.logits
@@ -194,7 +197,8 @@ class GpuOps:
     def commit(self, state: GpuState, done: GpuPass | PromptPass, n: int) -> None:
         """See `Ops.commit`."""
         if isinstance(done, PromptPass):
-            self._reader.commit(state, done, n)
+            assert self._prompt is not None, "it computed the pass"
+            self._prompt.commit(state, done, n)
             return
         batch, i = done.batch, done.index
         if n:
@@ -282,40 +286,25 @@ class GpuOps:
         state.length += n
         state.next_position += n
 
-    @property
-    def _reader(self) -> Prompt:
-        assert self._prompt is not None, "there is a prompt batch"
-        return self._prompt
-
-    def linear(self, x: Rows | PromptRows, w: Any) -> Tensor:
+    def linear(self, x: Rows, w: Any) -> Tensor:
         """See `Ops.linear`."""
-        if isinstance(x, PromptRows):
-            return self._reader.linear(x, w)
         return linear(x, w)
 
-    def streams(self, x: Tensor | PromptStreams) -> Streams | PromptStreams:
+    def streams(self, x: Tensor) -> Streams:
         """See `Ops.streams`."""
-        if isinstance(x, PromptStreams):
-            return self._reader.streams(x)
         c, count, block = self._c, len(x), min(1024, _power(self._c.H))
         out = torch.empty((count, c.S * c.H), dtype=torch.float32, device=self._device)
         hc.spread[(-(-c.H // block), count)](x, out, H=c.H, S=c.S, BLOCK=block, num_warps=4, **self._launch)
         return Streams(out)
 
-    def embed(self, batch: GpuBatch | PromptBatch, table: DeviceTable) -> Tensor | PromptStreams:
+    def embed(self, batch: GpuBatch, table: DeviceTable) -> Tensor:
         """See `Ops.embed`."""
-        if isinstance(batch, PromptBatch):
-            return self._reader.embed(batch, table)
         rows = table.rows(batch.ids)
         self._branches.mark()
         return rows
 
-    def hc_read(
-        self, residual: Streams | PromptStreams | Tensor, w: weights.HyperConnection
-    ) -> tuple[Any, Tensor | None]:
+    def hc_read(self, residual: Streams | Tensor, w: weights.HyperConnection) -> tuple[Rows, Tensor | None]:
         """See `Ops.hc_read`."""
-        if isinstance(residual, PromptStreams):
-            return self._reader.hc_read(residual, w)
         c = self._c
         streams = residual if isinstance(residual, Streams) else Streams(residual)
         count, width, pieces = len(streams.x), c.S * c.H, -(-c.H // hc.PIECE)
@@ -365,10 +354,8 @@ class GpuOps:
         streams.out = streams.shares = None
         return squares
 
-    def hc_write(self, residual: Any, out: Any, inject: Tensor | None) -> Any:
+    def hc_write(self, residual: Streams, out: Tensor | ExpertRows, inject: Tensor | None) -> Streams:
         """See `Ops.hc_write`; the next read does it."""
-        if isinstance(residual, PromptStreams):
-            return self._reader.hc_write(residual, out, inject)
         assert inject is not None, "only a final mixer lacks inject"
         residual.out, residual.shares = out, inject
         return residual
@@ -380,18 +367,16 @@ class GpuOps:
             self._branches.forget()
             self._recording.cut()
 
-    def gdn_project(self, m: Rows | PromptRows, w: DeviceGdn) -> Any:
+    def gdn_project(self, m: Rows, w: DeviceGdn) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
         """What is projected, u, raw, and what to call for z, raw."""
-        if isinstance(m, PromptRows):
-            return self._reader.gdn_project(m, w)
         self._count_mixer()
         z = self._branches.begin("z", partial(linear, m, w.z))  # computed beside the rule, too
         return m.x, linear(m, w.qkv), z
 
-    def gdn_mix(self, x: Any, batch: GpuBatch | PromptBatch, number: int, w: DeviceGdn) -> Rows | PromptRows:
+    def gdn_mix(
+        self, x: tuple[Tensor, Tensor, Callable[[], Tensor]], batch: GpuBatch, number: int, w: DeviceGdn
+    ) -> Rows:
         """See `Ops.gdn_mix`."""
-        if isinstance(batch, PromptBatch):
-            return self._reader.gdn_mix(x, batch, number, w)
         g, pool, layer = self._c.gdn, self._pool, self._number[number]
         m, u, z = x
         raw = torch.empty((batch.rows, g.nv * g.d), dtype=torch.float32, device=self._device)
@@ -411,24 +396,18 @@ class GpuOps:
         )  # fmt: skip
         return out
 
-    def gdn_output(self, o: Rows | PromptRows, w: weights.Gdn) -> Tensor:
+    def gdn_output(self, o: Rows, w: weights.Gdn) -> Tensor:
         """See `Ops.gdn_output`."""
         return self.linear(o, w.out)
 
-    def qsa_project(self, m: Rows | PromptRows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
+    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
-        if isinstance(m, PromptRows):
-            return self._reader.qsa_project(m, w)
         self._count_mixer()
         return self._branches.beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
 
-    def qsa_attend(
-        self, x: tuple[Tensor, ...], batch: GpuBatch | PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
-    ) -> Rows | PromptRows:
+    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
         """See `Ops.qsa_attend`."""
         assert sparse, "attention is to what the indexer selects, in the draft head too"
-        if isinstance(batch, PromptBatch):
-            return self._reader.qsa_attend(x, batch, number, w)
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
@@ -476,28 +455,25 @@ class GpuOps:
         )  # fmt: skip
         return out
 
-    def qsa_output(self, o: Rows | PromptRows, w: weights.Qsa) -> Tensor:
+    def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
         return self.linear(o, w.o)
 
-    def route(self, m: Rows | PromptRows, w: DeviceMoe) -> GpuRoute:
+    def route(self, m: Rows, w: DeviceMoe) -> GpuRoute:
         """See `Ops.route`."""
-        return GpuRoute(*self._reader.route(m, w)) if isinstance(m, PromptRows) else self._visits.route(m, w)
+        return self._visits.route(m, w)
 
-    def experts(self, m: Rows | PromptRows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
-        """See `Ops.experts`. A window's rows are weighed and added by the next read."""
-        if isinstance(m, PromptRows):
-            return self._reader.experts(m, (route.experts, route.weights, route.shared), w)
+    def experts(self, m: Rows, route: GpuRoute, w: DeviceMoe) -> Tensor | ExpertRows:
+        """See `Ops.experts`. The rows are weighed and added by the next read."""
         return self._visits.rows(m, route, w)
 
-    def ngram_numbers(self, batch: Any) -> tuple[Any, Any]:
-        """See `Ops.ngram_numbers`; a window's are the batch alone, for `ngram_gate` to begin with."""
-        return batch, self._reader.ngram_numbers(batch) if isinstance(batch, PromptBatch) else None
+    def ngram_numbers(self, batch: GpuBatch) -> GpuBatch:
+        """See `Ops.ngram_numbers`; computed and read by `ngram_gate`, on a branch of its own."""
+        return batch
 
-    def ngram_rows(self, numbers: tuple[Any, Any], w: weights.Ple) -> tuple[Any, PromptRows | None]:
-        """See `Ops.ngram_rows`; a window's are read by `ngram_gate`."""
-        batch, wanted = numbers
-        return batch, self._reader.ngram_rows(batch, wanted, w) if isinstance(batch, PromptBatch) else None
+    def ngram_rows(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
+        """See `Ops.ngram_rows`."""
+        return numbers
 
     def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
         """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
@@ -513,11 +489,9 @@ class GpuOps:
         rows = Rows(x, quantise(x))
         return linear(rows, w.key), linear(rows, w.value)
 
-    def ngram_gate(self, residual: Any, e: tuple[Any, Any], w: weights.Ple) -> NgramGated:
+    def ngram_gate(self, residual: Streams, e: GpuBatch, w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`. The embeddings depend on ids alone: their branch runs beside the layers before."""
-        c, (batch, rows) = self._c, e
-        if isinstance(batch, PromptBatch):
-            return self._reader.ngram_gate(residual, rows, w)
+        c, batch = self._c, e
         embedding = self._branches.begin("n-grams", partial(self._embedding, batch, w), early=True)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
@@ -528,10 +502,8 @@ class GpuOps:
         batch.normed = normed
         return NgramGated(gated, normed)
 
-    def ngram_smooth(self, residual: Any, x: NgramGated, batch: GpuBatch | PromptBatch, w: weights.Ple) -> Any:
+    def ngram_smooth(self, residual: Streams, x: NgramGated, batch: GpuBatch, w: weights.Ple) -> Streams:
         """See `Ops.ngram_smooth`."""
-        if isinstance(batch, PromptBatch):
-            return self._reader.ngram_smooth(residual, x, batch, w)
         c, ple = self._c, self._c.ple
         assert ple is not None
         width = c.S * c.H

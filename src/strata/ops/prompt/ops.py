@@ -98,7 +98,12 @@ class Prompt:
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
 
-    def replay(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> PromptStreams:
+    def replay(
+        self,
+        batch: PromptBatch,
+        body: Callable[[], PromptStreams],
+        head: Any,  # noqa: ARG002  # of the last row only
+    ) -> PromptStreams:
         """See `Ops.replay`. A short pass is recorded when its shape is met the second time.
 
         Records share their memory, so what one leaves is copied before another runs.
@@ -119,12 +124,12 @@ class Prompt:
         graph.replay()
         return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
 
-    def passes(self, batch: PromptBatch, residual: PromptStreams) -> PromptPass:
-        """What the pass computed."""
+    def passes(self, batch: PromptBatch, residual: PromptStreams) -> list[PromptPass]:
+        """See `Ops.passes`."""
         x, segment = self.settled(residual), batch.segment
         assert segment is not None
         batch.segment = None  # the conversation may end before the batch does
-        return PromptPass(segment.ids, x[: len(segment.ids)], batch)
+        return [PromptPass(segment.ids, x[: len(segment.ids)], batch)]
 
     def commit(self, state: GpuState, done: PromptPass, n: int) -> None:
         """See `Ops.commit`.
@@ -228,12 +233,19 @@ class Prompt:
         )  # fmt: skip
         return PromptRows(gated, counts)
 
-    def qsa_project(self, m: PromptRows, w: weights.Qsa) -> tuple[Tensor, ...]:
+    def gdn_output(self, o: PromptRows, w: weights.Gdn) -> Tensor:
+        """See `Ops.gdn_output`."""
+        return self.linear(o, w.out)
+
+    def qsa_project(self, m: PromptRows, batch: PromptBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
         """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
         return tuple(self.linear(m, x) for x in (w.q, w.k, w.v, w.iq, w.ik))
 
-    def qsa_attend(self, x: tuple[Tensor, ...], batch: PromptBatch, number: int, w: weights.Qsa) -> PromptRows:
+    def qsa_attend(
+        self, x: tuple[Tensor, ...], batch: PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
+    ) -> PromptRows:
         """See `Ops.qsa_attend`."""
+        assert sparse, "attention is to what the indexer selects, in the draft head too"
         q, pool, layer, room, device = self._c.qsa, self._pool, self._number[number], batch.room, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
         table = (pool.table, pool.most_pages)
@@ -261,6 +273,10 @@ class Prompt:
                     SPLIT=self._split, **shape, num_warps=4, num_stages=1, **OPTIONS,
                 )  # fmt: skip
         return PromptRows(out, batch.counts)
+
+    def qsa_output(self, o: PromptRows, w: weights.Qsa) -> Tensor:
+        """See `Ops.qsa_output`."""
+        return self.linear(o, w.o)
 
     def _chosen(self, index: Tensor, blocks: Tensor, batch: PromptBatch, begin: int, rows: int) -> Tensor:
         """Blocks that rows from ``begin`` attend: int32 [rows, budget]."""
@@ -329,8 +345,8 @@ class Prompt:
         main.wait_stream(self._branch)
         return one, other
 
-    def ngram_numbers(self, batch: PromptBatch) -> Tensor:
-        """Numbers of table rows: int64 [room, rows of a token]."""
+    def ngram_numbers(self, batch: PromptBatch) -> tuple[PromptBatch, Tensor]:
+        """See `Ops.ngram_numbers`: int64 [room, rows of a token], and the batch."""
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.room, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -338,12 +354,13 @@ class Prompt:
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
             N=ple.n, HEADS=ple.heads, EOS=ple.eos, PDL=False, num_warps=1,
         )  # fmt: skip
-        return out
+        return batch, out
 
-    def ngram_rows(self, batch: PromptBatch, numbers: Tensor, w: weights.Ple) -> PromptRows:
+    def ngram_rows(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> PromptRows:
         """See `Ops.ngram_rows`."""
+        batch, wanted = numbers
         assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(numbers.reshape(-1)).reshape(batch.room, -1)
+        x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
         half = self._half(*x.shape)
         streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
         return PromptRows(half, batch.counts)
