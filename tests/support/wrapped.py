@@ -16,6 +16,9 @@ class Wrapped:
         self._ops = ops
         self._calls = calls
 
+    def over(self, batch: Any) -> "Wrapped":
+        return Wrapped(self._ops.over(batch), **self._calls)
+
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._ops, name)
         if name not in self._calls:
