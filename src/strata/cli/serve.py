@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags, ServeFlags, ThinkingFlags
+from strata.cli.session import located
 from strata.cli.usage import UsageError
 from strata.config import Resolved
 from strata.config.settings import Settings, rope_factor
@@ -76,8 +77,9 @@ def serve(  # noqa: D417  # options are described where they are declared
     options = _options(settings, resolved)
     listener = bind(options)  # before anything is loaded
     with listener:
-        model = ModelFile.open(settings.model)
         name = settings.name or _name(settings.model, script)
+        settings = replace(settings, model=located(settings))
+        model = ModelFile.open(settings.model)
         for warning in warnings(options):
             context.output.note(f"warning: {warning}")
         _log_requests(debug=settings.debug)

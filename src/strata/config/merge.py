@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -90,6 +91,27 @@ def default_config_file(environment: Mapping[str, str]) -> Path | None:
         return None
 
 
+def models_folder(settings: Settings | None = None, environment: Mapping[str, str] | None = None) -> Path:
+    """Where pulled models are: as set, else $XDG_DATA_HOME/strata/models, where XDG_DATA_HOME is ~/.local/share.
+
+    Args:
+        settings: those in force; None for none but those of files and environment.
+        environment: instead of the process's own.
+
+    Raises:
+        ConfigError: nothing is set, and no home folder is known.
+    """
+    environment = os.environ if environment is None else environment
+    given = (resolve(environment=environment).settings if settings is None else settings).models_folder
+    try:
+        if given is not None:
+            return Path(given).expanduser()
+        home = environment.get("XDG_DATA_HOME", "")
+        return Path(home if Path(home).is_absolute() else Path.home() / ".local" / "share", "strata", "models")
+    except RuntimeError:
+        raise ConfigError("no home folder is known; set models_folder (--models-folder)") from None
+
+
 Found = dict[str, tuple[Any, Origin]]
 
 
@@ -141,12 +163,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _beside(config: Path, model: str) -> str:
-    """A model's path in a file starts at that file's folder; ~ is the home folder; a bare name is left alone."""
+    """A model's path in a file starts at that file's folder; ~ is the home folder; names are left alone."""
     if model.startswith("~"):
         try:
             return str(Path(model).expanduser())
         except RuntimeError:
             raise ConfigError(f"config file {config}: model {model!r}: no such home folder is known") from None
+    if re.fullmatch(r"[\w.-]+/[\w.-]+:[\w.-]+", model):  # a pulled model
+        return model
     return str(config.parent / model) if "/" in model else model
 
 

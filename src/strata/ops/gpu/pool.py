@@ -258,7 +258,7 @@ def _shapes(
     f32 = torch.float32
     cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, q.nkv, q.hd), kv)] * attention
     return {
-        "states": [((slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d), f32)],
+        "states": [((slots + min(slots, WINDOW_CONVERSATIONS), recurrent, g.nv, g.d, g.d), f32)],
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
         "keys": cells,
         "values": cells,

@@ -1,0 +1,1 @@
+"""Where bytes live: the plan of memory, and what keeps to it."""
