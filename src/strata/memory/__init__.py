@@ -1,1 +1,1 @@
-"""Where bytes live: the plan of memory, and what keeps to it."""
+"""Where bytes live: the plan, which experts the card holds, and what becomes of the others. No torch."""
