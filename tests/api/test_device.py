@@ -12,6 +12,7 @@ from strata.cli.main import main
 from strata.config import resolve
 from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
+from strata.lab.synthetic.shapes import Synthetic, metadata
 from strata.loading import gpu
 from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
@@ -107,6 +108,44 @@ def test_memory_is_divided() -> None:
     assert 10**9 + fewer.work + fewer.cache <= tight.free
     with pytest.raises(RequestError, match=r"1.00 GB of weights.*--context \d+ \(context=\d+\), a smaller file"):
         plan(replace(CARD, free=10**9 + placed.work + 10**8), 10**9, replace(c, context=1 << 17), 4, drafts=False)
+
+
+@pytest.mark.parametrize(
+    ("free", "capability", "drafts"), [(149.5e9, 90, False), (149.5e9, 75, True), (80e9, 80, True), (68e9, 90, False)]
+)
+def test_what_is_divided_is_counted_by_what_takes_it(free, capability, drafts) -> None:
+    """The released shapes: conversations by their pools, work by the passes; half of the rest is for more."""
+    from strata.ops.gpu.size import cache_bytes, work_bytes
+
+    c = replace(load_config(metadata(Synthetic())), context=131072, mtp=drafts)
+    weights, card = 59 * 10**9, Card(0, "Abacus 9", capability, int(free), int(free))
+    placed = plan(card, weights, c, 8, drafts=drafts)
+
+    def cache(cells: int) -> int:
+        return cache_bytes(c, slots=8, cells=cells, drafts=drafts)
+
+    work = (512 << 20) + work_bytes(c, tensor_cores=capability >= 80)
+    left = card.free - weights - work - cache(c.context)
+    cells = c.context + min(7 * c.context, left // 2 // (cache(64) - cache(0)) * 64)
+    assert (placed.cells, placed.cache, placed.work) == (cells, cache(cells), work)
+
+
+def test_a_file_is_planned_as_it_is_loaded() -> None:
+    from strata.loading.sizes import sizes_of
+    from strata.memory import budget
+    from strata.ops.gpu.size import weight_bytes
+
+    directory = open_model(pebble.path("q8_0"))
+    c = load_config(directory.metadata)
+    kept = weight_bytes(load_weights(directory, c))[1]
+    for more in (0, 10**7, 10**8):
+        card = replace(CARD, free=950_000_000 + more)
+        placed = plan(card, kept, c, 8, drafts=True)
+        wishes = budget.Wishes(conversations=8, headroom=0)
+        made = budget.plan(budget.Machine(card.free), sizes_of(directory, c), wishes)
+        assert made.vram is not None
+        assert (made.resident, made.table, made.cells) == (True, "vram", placed.cells)
+        assert made.vram.bytes_of("conversations") == placed.cache
 
 
 def test_the_context_that_is_advised_fits() -> None:

@@ -49,7 +49,7 @@ def test_more_than_assumed_costs_experts_and_less_brings_some() -> None:
 
 @MANY
 @given(cases(least=0))
-def test_refused_memory_leads_down_to_the_fewest_slots_and_then_to_an_error(case) -> None:
+def test_n01_refused_memory_leads_down_to_the_fewest_slots_and_then_to_an_error(case) -> None:
     machine, found, wanted = case
     one = plan(machine, found, wanted)
     for _ in range(80):
@@ -64,7 +64,7 @@ def test_refused_memory_leads_down_to_the_fewest_slots_and_then_to_an_error(case
     pytest.fail("it never ends")
 
 
-def test_what_is_said_when_nothing_can_be_had() -> None:
+def test_n01_what_is_said_when_nothing_can_be_had() -> None:
     one = plan(Machine(12 * GB, 64 * GB), released(), Wishes(context=32768))
     sizes = [one.expert_vram]
     while one.expert_vram > least.ring_bytes(one.sizes):
