@@ -221,6 +221,7 @@ export class Chats extends EventTarget {
   }
 
   async #reread(id) {
+    if (!this.chat) return;
     const before = new Map(this.list.map((chat) => [chat.id, chat]));
     const list = await this.#store.chats();
     this.list = list.map((chat) => {

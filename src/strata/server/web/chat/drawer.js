@@ -50,6 +50,11 @@ export class Drawer {
     }
   }
 
+  /** Close it if it lies over the chat. */
+  uncover() {
+    if (this.#dialog.open) this.#dialog.close();
+  }
+
   toggle() {
     if (this.#query.matches ? this.open_ : this.#dialog.open) this.close();
     else this.open();

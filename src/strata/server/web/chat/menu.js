@@ -7,15 +7,13 @@ export function menuButton(label, entries) {
   const id = uid("menu");
   const items = entries.map(([picture, words, run]) => h("button.menu-item", { type: "button", role: "menuitem", tabindex: "-1", on: { click: () => { close(true); run(); } } }, icon(picture), words));
   const menu = h("div.menu", { id, role: "menu", "aria-label": label, popover: "auto" }, items);
-  const button = iconButton("more", label, () => menu.togglePopover(), { "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id });
+  const button = iconButton("more", label, () => { if (menu.togglePopover()) items[0].focus(); }, { "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id });
   const close = (back) => {
     menu.hidePopover();
     if (back) button.focus();
   };
   menu.addEventListener("toggle", (event) => {
-    const open = event.newState === "open";
-    button.setAttribute("aria-expanded", String(open));
-    if (open) items[0].focus();
+    button.setAttribute("aria-expanded", String(event.newState === "open"));
   });
   menu.addEventListener("beforetoggle", (event) => {
     if (event.newState !== "open") return;

@@ -29,7 +29,7 @@ export class Panel {
       h("div.panel-body", {},
         h("div.field", {}, h("label", { for: system }, "System prompt"), this.system),
         h("fieldset.numbers-grid", {}, h("legend.label", {}, "Sampling"), NUMBERS.map((one) => this.#number(one))),
-        h("p.hint.small.quiet", {}, "An empty field leaves it to the server."),
+        h("p.hint.small.quiet", {}, "An empty field is the server's own value."),
         h("div.field", {},
           h("div.spread", {}, h("label", { for: tools }, "Tools"), h("label.check.small", {}, this.toolsOn, " offer them to the model")),
           this.toolsText,
@@ -91,7 +91,7 @@ export class Panel {
     const own = this.defaults();
     for (const [name, { input }] of this.fields) {
       const value = own[name];
-      input.placeholder = typeof value === "number" ? String(value) : "server's own";
+      input.placeholder = typeof value === "number" ? String(value) : "default";
     }
   }
 

@@ -28,6 +28,13 @@ export class Streamed {
     }, pause);
   }
 
+  /** Show what was written without waiting. */
+  flush() {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    this.#show(heal);
+  }
+
   /** The text is complete. */
   end(text = this.#text) {
     clearTimeout(this.#timer);

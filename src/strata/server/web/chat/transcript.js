@@ -1,7 +1,7 @@
 // The messages of one chat, top to bottom, and the scrolling that follows them.
 
 import { fill, h, icon } from "../dom.js";
-import { copy } from "../shell/says.js";
+import { copyCode } from "./copying.js";
 import { Answer, Question, Result } from "./message.js";
 import { childrenOf } from "./tree.js";
 
@@ -96,12 +96,4 @@ export class Transcript {
     if (this.#following) this.element.scrollTop = this.element.scrollHeight;
     else this.#scrolled();
   }
-}
-
-async function copyCode(event) {
-  const button = event.target.closest?.("[data-copy]");
-  if (!button) return;
-  const done = await copy(button.closest(".code").querySelector("code").textContent);
-  button.textContent = done ? "Copied" : "Not allowed";
-  setTimeout(() => { button.textContent = "Copy"; }, 1500);
 }

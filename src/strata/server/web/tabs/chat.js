@@ -24,8 +24,8 @@ export async function mount(element, context) {
   const drafts = new Map(Object.entries(stored(DRAFTS) ?? {}));
 
   const sidebar = new Sidebar({
-    open: (id) => { chats.open(id); left.close(); },
-    fresh: () => { chats.fresh(); left.close(); composer.focus(); },
+    open: (id) => { chats.open(id); left.uncover(); },
+    fresh: () => { chats.fresh(); left.uncover(); composer.focus(); },
     exportAll: async () => download("strata-chats.json", toJson(await chats.everything()), "application/json"),
     importFile: async (file) => {
       try {
@@ -78,7 +78,7 @@ export async function mount(element, context) {
   const title = h("h1.chat-name");
   const settings = iconButton("sliders", "Settings of this chat", () => right.toggle(), { "aria-expanded": "false" });
   const list = iconButton("list", "Your chats", () => left.toggle(), { "aria-expanded": "true" });
-  const fresh = iconButton("plus", "New chat", () => { chats.fresh(); composer.focus(); });
+  const fresh = iconButton("plus", "New chat", () => { chats.fresh(); composer.focus(); }, { class: "fresh" });
   const menu = menuButton("Actions on this chat", [
     ["edit", "Rename", () => rename()],
     ["copy", "Export as Markdown", () => download(fileName(chats.chat.title, "md"), toMarkdown(chats.chat, chats.path), "text/markdown")],
@@ -191,7 +191,6 @@ export async function mount(element, context) {
   });
   store.addEventListener("fault", () => sidebar.warn(store.fault));
   sidebar.warn(store.fault);
-  model.addEventListener("change", () => { showWelcome(); panel.show(chats.chat.settings); showComposer(); });
   layout.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && chats.running && !event.defaultPrevented) { event.preventDefault(); stop(); }
   });
@@ -203,9 +202,10 @@ export async function mount(element, context) {
   });
   addEventListener("beforeunload", (event) => { if (chats.runs.size) event.preventDefault(); });
 
-  showWelcome();
   await chats.start(stored(CURRENT));
-  showPath();
+  const known = () => { showWelcome(); panel.show(chats.chat.settings); showComposer(); };
+  model.addEventListener("change", known);
+  known();
   return { shown: () => { if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) composer.focus(); health.check(); } };
 }
 
