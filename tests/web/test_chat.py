@@ -147,6 +147,43 @@ def test_a_tool_is_called_and_answered(site, visit) -> None:
     assert answer.locator(".results").count() == 0
 
 
+def test_arguments_are_shown_while_they_are_written(site, visit) -> None:
+    text = "line of a file, " * 40
+    site.say(turn(f"{DIRECT}{call('write', path='a.txt', content=text)}", size=8, delay_ms=15))
+    me = visit()
+    schema = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}
+    me.setting("Tools").fill(json.dumps({"name": "write", "parameters": schema}))
+    answer = me.ask("Write", wait=False)
+    block = answer.locator(".call.active")
+    block.get_by_text("line of a file").wait_for()
+    block.locator("summary").click()  # folded while it is written: it stays so
+    me.done()
+    assert answer.locator(".call").get_attribute("open") is None
+    answer.locator(".call summary").click()
+    assert json.loads(answer.locator(".call code").inner_text())["content"] == text
+
+
+def test_one_of_several_models_is_chosen(visit) -> None:
+    models = json.dumps({"data": [{"id": "scripted"}, {"id": "other"}]})
+    me = visit(tab="about")
+    me.page.route("**/v1/models", lambda route: route.fulfill(body=models, content_type="application/json"))
+    me.page.reload()
+    me.open()
+    choice = me.page.get_by_role("combobox", name="Model")
+    choice.select_option("other")
+    me.ask()
+    assert me.bodies[-1]["model"] == "other"
+    assert any(url.endswith("/props?model=other") for url in me.asked)
+    me.page.get_by_role("button", name="New chat").first.click()
+    choice.select_option("scripted")
+    me.ask()
+    assert me.bodies[-1]["model"] == "scripted"
+    me.page.locator(".chat-item").nth(1).click()
+    me.until("document.querySelector('select[aria-label=Model]').value === 'other'")
+    me.reload()
+    me.until("document.querySelector('select[aria-label=Model]').value === 'other'")
+
+
 def test_settings_are_sent_and_kept(visit) -> None:
     me = visit()
     me.setting("System prompt").fill("Be brief.")

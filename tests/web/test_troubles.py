@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from strata.loading.files import ModelFile
 from strata.server.options import Options
 from strata.server.served import Served
@@ -89,30 +87,60 @@ def test_a_full_queue_is_waited_for(visit) -> None:
     assert me.answers.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "title"),
-    [
-        (413, None, "larger than the server takes"),
-        (400, "context_length_exceeded", "no longer fits"),
-        (500, None, "met a fault"),
-        (503, "out_of_memory", "ran out of memory"),
-    ],
+REFUSALS = (
+    (413, None, "larger than the server takes"),
+    (400, "context_length_exceeded", "no longer fits"),
+    (503, "out_of_memory", "ran out of memory"),
+    (500, None, "met a fault"),
 )
-def test_refusals_say_what_to_do(visit, status, code, title) -> None:
+
+
+def test_refusals_say_what_to_do(visit) -> None:
     me = visit()
     me.allow(REFUSED, "status of 400")
-    told = json.dumps({"error": {"message": "<b>the server's words</b>", "type": "x", "code": code}})
-    me.page.route(
-        "**/v1/chat/completions", lambda route: route.fulfill(status=status, content_type="application/json", body=told)
-    )
-    answer = me.ask("hello")
-    assert title in answer.locator(".notice").inner_text()
-    assert "<b>the server's words</b>" in answer.locator(".notice").inner_text()
-    if status == 500:
-        me.page.unroute("**/v1/chat/completions")
-        answer.get_by_role("button", name="Try again").click()
-        me.said("Fine.")
-        assert "2 / 2" in me.answers.locator(".branches").inner_text()
+    now: list[tuple[int, str | None]] = [(0, None)]
+
+    def answer(route) -> None:
+        status, code = now[0]
+        error = {"message": "<b>the server's words</b>", "type": "x", "code": code}
+        route.fulfill(status=status, json={"error": error})
+
+    me.page.route("**/v1/chat/completions", answer)
+    for status, code, title in REFUSALS:
+        now[0] = (status, code)
+        notice = me.ask("hello").locator(".notice")
+        assert title in notice.inner_text()
+        assert "<b>the server's words</b>" in notice.inner_text()
+    me.page.unroute("**/v1/chat/completions")
+    me.answers.last.get_by_role("button", name="Try again").click()
+    me.said("Fine.")
+    assert me.answers.last.locator(".branches").count() == 0  # an answer that came to nothing is no version
+
+
+STATES = (
+    ({"status": "loading", "state": "loading", "loaded": 0.43}, "The model is being loaded (43%)", "Loading 43%"),
+    ({"status": "loading", "state": "restarting"}, "is being started again", "Restarting"),
+    ({"status": "error", "state": "failed", "reason": "no such file"}, "no such file", "The engine does not run"),
+    ({"status": "error", "reason": {"a": "gone", "b": "full"}}, "a: gone; b: full", "The engine does not run"),
+    ({"status": "ending"}, "The server is ending.", "The server is ending"),
+    ("<html>", "The server does not answer.", "The server does not answer"),
+)
+
+
+def test_the_server_s_state_is_said(site, visit) -> None:
+    me = visit(tab="about")
+    me.allow(REFUSED)
+    now: list[object] = [None]
+    me.page.route("**/health", lambda route: route.fulfill(status=503, body=json.dumps(now[0])))
+    banner = me.page.locator(".banner")
+    for told, words, sign in STATES:
+        now[0] = told
+        me.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        banner.get_by_text(words).wait_for()
+        assert sign in me.page.locator(".state").inner_text()
+    me.page.unroute("**/health")
+    banner.wait_for(state="hidden")
+    assert site.served.name in me.page.locator(".state").inner_text()
 
 
 def test_a_fault_in_the_middle_keeps_what_had_come(site, visit) -> None:

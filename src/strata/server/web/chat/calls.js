@@ -1,15 +1,31 @@
 // Tool calls and their results.
 
-import { h, icon } from "../dom.js";
+import { fill, h, icon } from "../dom.js";
 import { renderCode } from "./markdown.js";
 import { whole } from "./request.js";
 
-/** A call: what the model wants to have done, with what. */
-export function callBlock(call, running) {
-  const writing = running && !whole(call);
-  return h("details.call", { open: true, class: writing ? "active" : "" },
-    h("summary", {}, icon("tool"), h("span", {}, writing ? "Calling " : "Called ", h("strong.mono", {}, call.name || "…")), icon("right")),
-    h("div.call-body", {}, plain(call) ?? renderCode(pretty(call.arguments), call.type === "custom" ? "" : "json")));
+/** A call: what the model wants to have done, with what. Its text grows while it is written. */
+export class CallBlock {
+  constructor() {
+    this.words = h("span");
+    this.body = h("div.call-body");
+    this.element = h("details.call", { open: true }, h("summary", {}, icon("tool"), this.words, icon("right")), this.body);
+    this.source = null;  // while it is written
+    this.done = false;
+  }
+
+  update(call, running) {
+    if (this.done) return;
+    this.done = !running || (call.type !== "custom" && call.arguments && whole(call));
+    this.element.classList.toggle("active", !this.done);
+    fill(this.words, this.done ? "Called " : "Calling ", h("strong.mono", {}, call.name || "…"));
+    if (this.done) {
+      fill(this.body, plain(call) ?? renderCode(pretty(call.arguments), call.type === "custom" ? "" : "json"));
+    } else {
+      if (!this.source) fill(this.body, h("pre.plain.mono", {}, this.source = document.createTextNode("")));
+      this.source.appendData(call.arguments.slice(this.source.length));
+    }
+  }
 }
 
 /** Arguments that are few and short read better as a list than as JSON. */

@@ -86,9 +86,13 @@ export class Chats extends EventTarget {
     return this.#ask(question.parent, text);
   }
 
-  /** Have another answer to the same. */
+  /** Have another answer to the same. One that came to nothing is not kept beside it. */
   retry(answer) {
     this.#stopHere();
+    if (answer.state === "failed" && !answer.content && !answer.reasoning && !answer.calls.length) {
+      this.nodes = this.nodes.filter((node) => node !== answer);
+      this.#store.put(this.chat, [], [answer]);
+    }
     return this.#answer(answer.parent);
   }
 

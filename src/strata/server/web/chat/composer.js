@@ -5,7 +5,7 @@ import { EFFORTS } from "./settings.js";
 
 export class Composer {
   /**
-   * @param {{send: (text: string) => void, stop: () => void, effort: (value: string) => void, tools: () => void,
+   * @param {{send: (text: string) => void, stop: () => void, effort: (value: string) => void, model: (name: string) => void, tools: () => void,
    *   typed: (text: string) => void, last: () => void}} does
    */
   constructor(does) {
@@ -19,11 +19,12 @@ export class Composer {
     });
     this.effort = h("select.pill", { "aria-label": "Thinking", title: "How hard the model thinks before it answers", on: { change: () => { this.#label(); does.effort(this.effort.value); } } },
       EFFORTS.map(([value, words]) => h("option", { value }, `Thinking: ${words.toLowerCase()}`)));
+    this.model = h("select.pill", { "aria-label": "Model", title: "Which model answers", hidden: true, on: { change: () => does.model(this.model.value) } });
     this.tools = h("button.pill", { type: "button", on: { click: does.tools } });
     this.button = h("button.send", { type: "submit" });
     this.note = h("p.note.numbers");
     this.element = h("form.composer", { on: { submit: (event) => { event.preventDefault(); this.#press(); } } },
-      h("div.box", {}, this.area, h("div.row", {}, this.effort, this.tools, h("span.grow"), this.note, this.button)));
+      h("div.box", {}, this.area, h("div.row", {}, this.model, this.effort, this.tools, h("span.grow"), this.note, this.button)));
     this.element.addEventListener("mousedown", (event) => {
       if (event.target.closest(".box") && !event.target.closest("textarea, button, select")) { event.preventDefault(); this.area.focus(); }
     });
@@ -31,9 +32,14 @@ export class Composer {
     this.#show();
   }
 
-  /** @param {{running: boolean, effort: string, tools: number, toolsFault: boolean, note: string}} now */
-  update({ running, effort, tools, toolsFault, note }) {
+  /** @param {{running: boolean, models: string[], model: string, effort: string, tools: number, toolsFault: boolean, note: string}} now */
+  update({ running, models, model, effort, tools, toolsFault, note }) {
     this.running = running;
+    this.model.hidden = models.length < 2;
+    if (this.model.options.length !== models.length || models.some((name, place) => this.model.options[place].value !== name)) {
+      fill(this.model, models.map((name) => h("option", { value: name }, name)));
+    }
+    this.model.value = model;
     this.effort.value = effort;
     this.#label();
     fill(this.tools, icon("tool"), toolsFault ? "Tools: look again" : tools ? `${tools} tool${tools === 1 ? "" : "s"}` : "Tools");

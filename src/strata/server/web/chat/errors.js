@@ -8,6 +8,7 @@ export function explain({ status, code }) {
   if (code === "context_length_exceeded") {
     return { title: "The conversation no longer fits into the model's context", advice: "Begin a new chat, or edit an earlier question: what stood below it is then left out.", action: "none" };
   }
+  if (code === "model_not_found") return { title: "The server has no model of this name any more", advice: "Choose another one below.", action: "retry" };
   if (code === "engine_died") return { title: "The engine ended in the middle of this answer", advice: "What had come is kept, and the engine is being started again. Other answers are not affected.", action: "retry" };
   if (code === "engine_hung") return { title: "The engine gave no sign of life and was ended", advice: "It is being started again.", action: "retry" };
   if (code === "out_of_memory") return { title: "The server ran out of memory", advice: "A shorter conversation needs less; so do fewer conversations at a time.", action: "retry" };

@@ -2,7 +2,7 @@
 
 import { fill, h, icon, iconButton } from "../dom.js";
 import { announce, copy } from "../shell/says.js";
-import { callBlock, resultBlock } from "./calls.js";
+import { CallBlock, resultBlock } from "./calls.js";
 import { explain, holding } from "./errors.js";
 import { Streamed } from "./streamed.js";
 
@@ -77,13 +77,14 @@ export class Answer {
     this.streamed = new Streamed(this.prose, () => does.grown());
     this.thoughts = null;
     this.calls = h("div.calls");
+    this.blocks = [];
+    this.form = null;
     this.status = h("div.progress", { hidden: true });
     this.end = h("div.end");
     this.foot = h("div.foot");
     this.element = h("article.message.answer", { "aria-label": "Answer", data: { id: message.id } },
       this.prose, this.calls, this.status, this.end, this.foot);
     this.closed = false;
-    this.shownCalls = "";
   }
 
   /** @param {{siblings: object[], run: object|null, last: boolean}} now */
@@ -125,7 +126,7 @@ export class Answer {
     const { element, words, streamed } = this.thoughts;
     const active = running && !message.content && !message.calls.length;
     element.classList.toggle("active", active);
-    fill(words, active ? "Thinking" : thoughtFor(message));
+    fill(words, active ? thinkingFor(message) : thoughtFor(message));
     if (!element.open) return;  // it is made when it is opened
     if (active) streamed.write(message.reasoning);
     else streamed.end(message.reasoning);
@@ -133,12 +134,22 @@ export class Answer {
 
   #call(running, last) {
     const { calls, state } = this.message;
-    const shape = JSON.stringify([calls, running, last, state]);
-    if (shape === this.shownCalls) return;
-    this.shownCalls = shape;
-    const open = !running && last && state === "done";
-    fill(this.calls, calls.map((call) => callBlock(call, running)), open && calls.length ? this.#answerForm(calls) : null);
-    this.does.grown();
+    calls.forEach((call, place) => {
+      if (!this.blocks[place]) {
+        this.blocks[place] = new CallBlock();
+        this.calls.append(this.blocks[place].element);
+      }
+      this.blocks[place].update(call, running);
+    });
+    const open = !running && last && state === "done" && calls.length > 0;
+    if (open && !this.form) {
+      this.form = this.#answerForm(calls);
+      this.calls.append(this.form);
+    } else if (!open && this.form) {
+      this.form.remove();
+      this.form = null;
+    }
+    if (calls.length) this.does.grown();
   }
 
   #answerForm(calls) {
@@ -195,6 +206,11 @@ export class Answer {
   }
 }
 
+function thinkingFor({ began }) {
+  const seconds = Math.round((Date.now() - began) / 1000);
+  return seconds < 2 ? "Thinking" : ["Thinking ", h("span.numbers", {}, `${seconds} s`)];
+}
+
 function thoughtFor({ thought, unfinished }) {
   if (unfinished || thought === null) return "Thoughts";
   const seconds = thought / 1000;
@@ -221,7 +237,8 @@ function footer(message, siblings, does, buttons) {
 function numbers({ usage, speed }) {
   if (!usage) return null;
   const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
-  const parts = [count(usage.answer, "token"), speed && `${speed < 10 ? speed.toFixed(1) : Math.round(speed)} per second`];
+  const rate = speed && usage.answer > 7 && (speed < 10 ? speed.toFixed(1) : Math.round(speed).toLocaleString("en"));
+  const parts = [count(usage.answer, "token"), rate && `${rate} per second`];
   const read = `${count(usage.prompt, "token")} of conversation, ${usage.cached.toLocaleString("en")} of them known already${usage.thought ? `; ${usage.thought.toLocaleString("en")} of the answer's are thoughts` : ""}`;
   return h("span.figures.numbers", { title: read }, parts.filter(Boolean).join(" · "));
 }

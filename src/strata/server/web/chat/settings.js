@@ -1,7 +1,7 @@
 // What a chat is asked with. Absent values are the server's own.
 
 export const EFFORTS = [
-  ["", "As the server"], ["none", "Off"], ["low", "Low"], ["medium", "Medium"], ["high", "High"], ["max", "Max"],
+  ["", "Default"], ["none", "Off"], ["low", "Low"], ["medium", "Medium"], ["high", "High"], ["max", "Max"],
 ];
 
 /** Fields of the panel: name in the request, words, and what is allowed. */
@@ -15,7 +15,7 @@ export const NUMBERS = [
   { name: "seed", label: "Seed", hint: "the same seed, the same answer", min: -2147483648, max: 4_294_967_295, step: 1, whole: true },
 ];
 
-export const EMPTY = { system: "", effort: "", tools: "", toolsOn: true, numbers: {} };
+export const EMPTY = { model: "", system: "", effort: "", tools: "", toolsOn: true, numbers: {} };
 
 /** What of a stored or imported object is settings. */
 export function settingsFrom(value) {
@@ -26,6 +26,7 @@ export function settingsFrom(value) {
     if (typeof number === "number" && number >= min && number <= max && (!whole || Number.isInteger(number))) numbers[name] = number;
   }
   return {
+    model: typeof given.model === "string" ? given.model.slice(0, 200) : "",
     system: typeof given.system === "string" ? given.system : "",
     effort: EFFORTS.some(([name]) => name === given.effort) ? given.effort : "",
     tools: typeof given.tools === "string" ? given.tools : "",

@@ -39,10 +39,11 @@ export class Store extends EventTarget {
     return this.#with("messages", found).filter((message) => message.chat === chat);
   }
 
-  /** Write records; never fails, see `fault`. */
-  put(chat, messages = []) {
+  /** Write records, and forget others; never fails, see `fault`. */
+  put(chat, messages = [], gone = []) {
     this.#unsaved.set(`chats/${chat.id}`, structuredClone(chat));
     for (const message of messages) this.#unsaved.set(`messages/${message.id}`, structuredClone(message));
+    for (const message of gone) this.#unsaved.set(`messages/${message.id}`, null);
     return this.#flush(chat.id);
   }
 

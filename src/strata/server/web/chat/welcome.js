@@ -6,7 +6,7 @@ import { EXAMPLE } from "./tools.js";
 const PEBBLE = [
   ["Count from 1 to 20.", ""],
   ["What is 27 plus 15?", ""],
-  ["Set the timer for 25 minutes.", "with three tools"],
+  ["Set the timer for 25 minutes.", "uses a tool"],
 ];
 
 /** @param {object} model @param {(text: string) => void} write @param {(tools: string) => void} equip */

@@ -67,6 +67,7 @@ export async function mount(element, context) {
     },
     stop: () => stop(),
     effort: (effort) => { chats.change({ settings: { ...chats.chat.settings, effort } }); panel.show(chats.chat.settings); },
+    model: (name) => { model.choose(name); chats.change({ settings: { ...chats.chat.settings, model: name } }); panel.show(chats.chat.settings); },
     tools: () => { right.open(); panel.focusTools(); },
     typed: (text) => keepDraft(text),
     last: () => {
@@ -106,7 +107,7 @@ export async function mount(element, context) {
     const usage = chats.path.findLast((message) => message.usage)?.usage;
     const most = model.props?.n_ctx;
     const note = usage && most ? `${(usage.prompt + usage.answer).toLocaleString("en")} of ${most.toLocaleString("en")} tokens` : "";
-    composer.update({ running: Boolean(chats.running), effort: now.effort, tools, toolsFault, note });
+    composer.update({ running: Boolean(chats.running), models: model.names, model: model.name, effort: now.effort, tools, toolsFault, note });
     settings.classList.toggle("on", changed(now) > 0);
   }
 
@@ -115,6 +116,7 @@ export async function mount(element, context) {
     if (shownChat !== chat.id) {
       shownChat = chat.id;
       transcript.clear();
+      model.choose(chat.settings.model);
       panel.show(chat.settings);
       composer.text = drafts.get(chat.id) ?? "";
       keep(CURRENT, chat.id);
@@ -203,7 +205,7 @@ export async function mount(element, context) {
   addEventListener("beforeunload", (event) => { if (chats.runs.size) event.preventDefault(); });
 
   await chats.start(stored(CURRENT));
-  const known = () => { showWelcome(); panel.show(chats.chat.settings); showComposer(); };
+  const known = () => { model.choose(chats.chat.settings.model); showWelcome(); panel.show(chats.chat.settings); showComposer(); };
   model.addEventListener("change", known);
   known();
   return { shown: () => { if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) composer.focus(); health.check(); } };
