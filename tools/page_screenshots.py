@@ -1,6 +1,6 @@
 """Pictures of the page: every view, both themes, desktop and phone. `python tools/page_screenshots.py [FOLDER]`.
 
-Serves the scripted engine with a conversation that has everything, and Pebble for what only a model has; needs Chromium.
+Serves a scripted engine for a conversation that has everything, and Pebble for the rest; needs Chromium.
 """
 
 import sys
@@ -11,14 +11,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from playwright.sync_api import Browser, BrowserContext, Page  # noqa: E402
+from playwright.sync_api import Browser, BrowserContext, Page
 
-from strata.loading.files import ModelFile  # noqa: E402
-from strata.server.options import Options  # noqa: E402
-from strata.server.served import Served  # noqa: E402
-from strata.worker import Client, ModelEngine  # noqa: E402
-from support.browser import Visit, chromium  # noqa: E402
-from support.site import Site, call, turn  # noqa: E402
+from strata.loading.files import ModelFile
+from strata.server.options import Options
+from strata.server.served import Served
+from strata.worker import Client, ModelEngine
+from support.browser import Visit, chromium
+from support.site import Site, call, turn
 
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 THEMES = ("light", "dark")
@@ -63,11 +63,12 @@ def scripted(browser: Browser, site: Site, folder: Path) -> None:
                 viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce"
             )
             me = Visit(context, site.url).open()
-            site.script.say(  # type: ignore[attr-defined]
-                turn(WORDS, size=6, delay_ms=2), f"{DIRECT}I look at the core.\n\n{call('read_core', site='Zumaia', metres='12.5')}",
+            site.say(
+                turn(WORDS, size=6, delay_ms=2),
+                f"{DIRECT}I look at the core.\n\n{call('read_core', site='Zumaia', metres='12.5')}",
                 {"pieces": ["</think>", "\n\n", "At 12.5 m there is"], "fault": "raise"},
                 turn("Let me think about it. " * 200, size=9, delay_ms=20),
-            )  # fmt: skip
+            )
             taking = _taking(me.page, folder, f"{size}-{theme}")
             me.setting("Tools").fill(TOOLS)
             me.page.get_by_role("button", name="Close the settings").click()

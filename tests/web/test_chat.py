@@ -105,15 +105,17 @@ def test_an_edited_question_and_another_answer_stand_beside_the_old_ones(site, v
 
 
 def test_thoughts_are_folded(site, visit) -> None:
-    site.say("I think of **this**.</think>\n\nHere it is.")
+    site.say("I think of **this**." + "\n\nAnd more." * 50 + "</think>\n\nHere it is.")
     me = visit()
     answer = me.ask()
     summary = answer.get_by_text("Thought for a moment")
     thought = answer.get_by_text("I think of this.")
     assert summary.is_visible()
     assert not thought.is_visible()
+    at = summary.bounding_box()
     summary.click()
     thought.wait_for()
+    assert summary.bounding_box()["y"] == at["y"]  # long as the thought is, it stays under the pointer
     assert answer.locator(".prose:not(.thought)").inner_text() == "Here it is."
     me.ask("Next")
     assert me.bodies[-1]["messages"][1]["reasoning_content"].startswith("I think of **this**.")

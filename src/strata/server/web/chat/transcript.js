@@ -21,6 +21,9 @@ export class Transcript {
     this.jump = h("button.jump", { type: "button", hidden: true, "aria-label": "To the newest message", title: "To the newest message", on: { click: () => this.toEnd() } }, icon("bottom"));
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.list.addEventListener("click", copyCode);
+    this.list.addEventListener("click", (event) => {  // what is unfolded stays where it was clicked
+      if (event.target.closest("summary")) this.#following = false;
+    });
     new ResizeObserver(() => this.#follow()).observe(this.element);
   }
 
