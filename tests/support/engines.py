@@ -38,7 +38,10 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         return {}
 
-    def trace(self) -> bytes:
+    def holdings(self) -> m.Holdings:
+        return m.Holdings()
+
+    def trace(self, windows: int | None = None) -> bytes:  # noqa: ARG002  # it has none
         return b"{}"
 
     def close(self) -> None:
