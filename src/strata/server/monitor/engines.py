@@ -2,53 +2,18 @@
 
 import asyncio
 import contextlib
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from strata.errors import StrataError
+from strata.server.monitor.numbers import Numbers
 from strata.server.monitor.snapshot import Cache, Drafts, Engine, Experts, Guessed, Kept, Pool, Speed
 from strata.server.served import Served
 from strata.worker import Holdings, State
 
-
-class Numbers(msgspec.Struct, frozen=True):
-    """Counters by the names that engines have for them; what one does not count is 0."""
-
-    finished: int = 0
-    failed: int = 0
-    generated_tokens: int = 0
-    checkpoints: int = 0
-    evicted: int = 0
-    refused: int = 0
-    hits: int = 0
-    misses: int = 0
-    ram_bytes: int = 0
-    ram_limit: int = 0
-    disk_bytes: int = 0
-    disk_limit: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    read_tokens: int = 0
-    reading_s: float = 0.0
-    read_speed: float = 0.0
-    answering_s: float = 0.0
-    answered_tokens: int = 0
-    answer_speed: float = 0.0
-    windows: int = 0
-    drafts: dict[str, tuple[int, ...]] = {}
-    sources: dict[str, tuple[int, int]] = {}
-    experts: dict[str, int] = {}
-    phases: dict[str, float] = {}
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "Numbers":
-        """Those of an engine, which may be of another make."""
-        try:
-            return msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError:
-            return cls()
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Look:
@@ -66,13 +31,12 @@ class Look:
 
     async def ask(self, seconds: float) -> None:
         """Ask what it holds, and wait for it at most so long; an answer that comes later counts at the next look."""
-        if self._asked is None:
-            self._asked = self.served.client.ask_stats()
-        await _done(self._asked, seconds)
-        if not self._asked.done():
+        asked = self._asked = self._asked or self.served.client.ask_stats()
+        await _done(asked, seconds)
+        if self._asked is not asked or not asked.done():  # somebody else has taken it meanwhile
             return
         try:
-            told = self._asked.result()
+            told = asked.result()
             self._holdings, self._values = told.holdings, told.values
         except StrataError:  # there is no engine
             self._holdings = self._values = None

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from strata.server.errors import ApiError
+
+_log = logging.getLogger("strata.server")
 
 MOST = 16
 """Listeners at a time."""
@@ -41,6 +44,7 @@ class Listeners:
         self._most = most
         self._all: set[_Listener] = set()
         self._making: asyncio.Task[None] | None = None
+        self._newest: bytes | None = None  # for those who come between two
         self._ended = False
 
     def __len__(self) -> int:
@@ -56,18 +60,20 @@ class Listeners:
             raise ApiError(503, "the server is ending", code="shutdown", retry=5)
         if len(self._all) >= self._most:
             raise ApiError(
-                503, f"{self._most} listen already, which is all that may; close one", code="too_many_listeners", retry=5
+                503,
+                f"{self._most} listen already, which is all that may; close one",
+                code="too_many_listeners",
+                retry=5,
             )
 
     async def listen(self) -> AsyncGenerator[bytes]:
-        """Events until the server ends; whoever is slow gets the newest one only.
-
-        Raises:
-            ApiError: there is no room.
-        """
-        self.admit()
+        """Events until the server ends; whoever is slow gets the newest one only. None where there is no room."""
+        if self._ended or len(self._all) >= self._most:
+            return
         listener = _Listener()
         self._all.add(listener)
+        if self._newest is not None:
+            listener.give(self._newest)
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._work())
         try:
@@ -81,7 +87,7 @@ class Listeners:
             self._all.discard(listener)
             if not self._all and self._making is not None:
                 self._making.cancel()
-                self._making = None
+                self._making = self._newest = None
 
     def end(self) -> None:
         """No more events."""
@@ -94,7 +100,11 @@ class Listeners:
         with contextlib.suppress(asyncio.CancelledError):
             while self._all and not self._ended:
                 began = loop.time()
-                event = await self._make()
-                for listener in self._all:
-                    listener.give(event)
+                try:
+                    self._newest = await self._make()
+                except Exception:  # noqa: BLE001  # the next look may see more
+                    _log.exception("a snapshot could not be made")
+                else:
+                    for listener in self._all:
+                        listener.give(self._newest)
                 await asyncio.sleep(max(0.0, began + self._period - loop.time()))

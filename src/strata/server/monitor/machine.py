@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -37,17 +37,19 @@ class Processes:
     def __init__(self) -> None:
         self._known: dict[int, _Seen] = {}
 
-    def look(self, engines: Mapping[str, int | None]) -> tuple[Process, ...]:
-        """The server's process, then those of the engines by their names; those that are gone are left out.
+    def look(self, engines: Iterable[tuple[str, int | None]]) -> tuple[Process, ...]:
+        """The server's process, then those of the engines; those that are gone are left out.
 
         Args:
             engines: names and process ids; None where there is no process.
         """
-        pids = {"server": os.getpid(), **{name: pid for name, pid in engines.items() if pid is not None}}
-        self._known = {pid: seen for pid, seen in self._known.items() if pid in pids.values()}
-        return tuple(found for name, pid in pids.items() if (found := self._one(name, pid)))
+        wanted = [("server", "server", os.getpid())]
+        wanted += [("engine", name, pid) for name, pid in engines if pid is not None]
+        pids = {pid for *_, pid in wanted}
+        self._known = {pid: seen for pid, seen in self._known.items() if pid in pids}
+        return tuple(found for one in wanted if (found := self._one(*one)))
 
-    def _one(self, name: str, pid: int) -> Process | None:
+    def _one(self, kind: str, name: str, pid: int) -> Process | None:
         try:
             seen = self._known.get(pid) or _Seen(psutil.Process(pid))
             with seen.process.oneshot():
@@ -59,4 +61,4 @@ class Processes:
         if now - seen.when >= APART:
             seen.cpu = max(0.0, (used - seen.used) / (now - seen.when)) if seen.when else None
             seen.when, seen.used = now, used
-        return Process(name=name, pid=pid, resident=resident, cpu=seen.cpu)
+        return Process(kind=kind, name=name, pid=pid, resident=resident, cpu=seen.cpu)

@@ -78,7 +78,7 @@ class Monitor:
                 listeners=len(self.listeners),
             ),
             ram=machine.memory(),
-            processes=self._processes.look({one.name: one.status.pid for one in served}),
+            processes=self._processes.look((one.name, one.status.pid) for one in served),
             engines=tuple(look.engine() for look in looks),
             requests=tuple(requests.underway(run, now) for run in runs),
             recent=tuple(self._recent),

@@ -44,12 +44,14 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process of ours.
 
     Attributes:
-        name: "server", or the name of the model whose engine it is.
+        kind: "server" or "engine".
+        name: the same, or the model whose engine it is.
         pid: its number.
         resident: memory it has; pages of the model's file that are in memory count.
         cpu: processors it kept busy since the look before; None at the first.
     """
 
+    kind: str
     name: str
     pid: int
     resident: int
