@@ -17,6 +17,11 @@ export function three(value) {
   return size >= 99.95 ? WHOLE.format(value) : value.toFixed(size >= 9.995 ? 1 : size === 0 ? 0 : 2);
 }
 
+/** A number of a scale: no digits that say nothing. */
+export function round(value) {
+  return known(value) ? Number(value.toPrecision(3)).toLocaleString("en-US") : NONE;
+}
+
 /** 1.07 GB; 1 GB is 10**9 bytes, as everywhere in Strata. */
 export function bytes(value) {
   if (!known(value)) return NONE;

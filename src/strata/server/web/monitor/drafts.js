@@ -13,14 +13,15 @@ export class Drafts {
     this.sources = h("dl.facts");
     this.summary = h("p.detail");
     this.empty = h("p.empty", {}, "Nothing has been guessed yet. Guesses are made while a single answer is under way.");
-    this.element = h("section.card", { "aria-label": "Guesses" }, h("h2", {}, "Guesses by depth"), this.empty, this.chart, this.summary, this.sources);
+    this.legend = h("p.detail", {}, "How many were right, by place behind the newest token; below, how many were made.");
+    this.element = h("section.card", { "aria-label": "Guesses" }, h("h2", {}, "Guesses by depth"), this.empty, this.legend, this.chart, this.summary, this.sources);
   }
 
   update({ drafts, speed }) {
     const { depths, sources, windows } = drafts;
     const some = depths.some((one) => one.offered > 0);
     this.empty.hidden = some;
-    for (const part of [this.chart, this.summary, this.sources]) part.hidden = !some;
+    for (const part of [this.legend, this.chart, this.summary, this.sources]) part.hidden = !some;
     if (!some) return;
     while (this.bars.length < depths.length) this.bars.push(this.bar(this.bars.length + 1));
     depths.forEach((one, i) => {

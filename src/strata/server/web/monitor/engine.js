@@ -1,7 +1,7 @@
 // The engine in a line, and what went wrong with it.
 
 import { fill, h, icon } from "../dom.js";
-import { count, plural, seconds } from "../figures/format.js";
+import { count, seconds } from "../figures/format.js";
 
 const WORDS = {
   starting: "Starting", loading: "Loading", ready: "Ready", busy: "Working", restarting: "Restarting", asleep: "Asleep",
@@ -44,6 +44,6 @@ function warning(engine) {
   const working = engine.state === "busy" || engine.state === "ready";
   if (working && engine.silent > SILENT) return "The engine has not been heard of for some seconds. It may be in a long piece of work; numbers that only it knows are from before.";
   if (engine.state === "failed" || engine.state === "restarting") return `The engine ${engine.state === "failed" ? "does not run" : "is being started again"}. ${engine.reason}`;
-  if (engine.restarts && engine.reason) return `The engine was started again ${plural(engine.restarts, "time")}; the last time: ${engine.reason}`;
+  if (engine.restarts && engine.reason) return `The engine was started again ${engine.restarts === 1 ? "once" : `${count(engine.restarts)} times`}. Why the last one ended: ${engine.reason}`;
   return "";
 }

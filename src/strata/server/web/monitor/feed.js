@@ -46,6 +46,7 @@ export class Feed extends EventTarget {
 
   #take(snapshot) {
     if (this.state !== "open") this.#set("open");
+    if (snapshot.time <= this.history.at(-1)?.t) this.history = [];  // another server, or a clock that was set back
     this.latest = snapshot;
     this.history.push({
       t: snapshot.time,

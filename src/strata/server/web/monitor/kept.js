@@ -13,8 +13,8 @@ function place(cell, row) {
   }
   const { tokens, in_memory: memory, on_disk: disk } = row;
   cell.bar.update([memory / tokens, (tokens - memory) / tokens]);
-  const where = memory === tokens ? "memory" : memory === 0 ? "file" : "both";
-  write(cell.text, where === "memory" && disk === tokens ? "memory, saved" : where);
+  write(cell.text, memory === 0 ? "in files" : memory < tokens ? `${share(memory, tokens)} in memory, the rest in files`
+    : disk === tokens ? "in memory, saved" : "in memory");
 }
 
 export class Kept {
@@ -38,7 +38,7 @@ export class Kept {
   update({ cache }) {
     const { conversations, kept, hits, misses, cached_tokens: cached, prompt_tokens: prompt, evicted, refused } = cache;
     fill(this.figures, [
-      ["Prompt tokens known", share(cached, prompt), `${count(cached)} of ${count(prompt)}`],
+      ["Prompt tokens cached", share(cached, prompt), `${count(cached)} of ${count(prompt)}`],
       ["Prompts continued", share(hits, hits + misses), `${count(hits)} of ${count(hits + misses)}`],
       ["Kept", count(conversations), plural(cache.checkpoints, "checkpoint")],
     ].map(([name, value, detail]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span.strong", {}, value), h("span.quiet", {}, detail)))));

@@ -14,11 +14,11 @@ class Gauge {
     this.element = h("li.gauge", {}, this.name, this.numbers, this.bar.element);
   }
 
-  update({ name, used, other = 0, total, text }) {
+  update({ name, used, other = 0, total, text, scarce = false }) {
     write(this.name, name);
     write(this.numbers, text ?? `${bytes(used)} of ${bytes(total)}`);
     this.bar.update(total ? [used / total, other / total] : []);
-    this.bar.element.classList.toggle("full", total > 0 && (used + other) / total > 0.92);
+    this.bar.element.classList.toggle("full", scarce && total > 0 && used / total > 0.92);
     this.bar.element.hidden = !total;
   }
 }
@@ -30,12 +30,12 @@ function gauges(snapshot, engine) {
   for (const pool of engine.memory) {
     found.push({
       name: pool.name, used: pool.taken, other: pool.total - pool.free - pool.taken, total: pool.total,
-      text: `${bytes(pool.taken)} here, ${bytes(pool.free)} free of ${bytes(pool.total)}`,
+      text: `${bytes(pool.taken)} of ${bytes(pool.total)}, ${bytes(pool.free)} free`,
     });
   }
   const limit = ram.limit ?? ram.total;
   const used = Math.max(0, limit - ram.available);
-  found.push({ name: ram.limit === null ? "Main memory" : "Main memory of the container", used, total: limit });
+  found.push({ name: ram.limit === null ? "Main memory" : "Main memory of the container", used, total: limit, scarce: true });
   const mine = processes.find((one) => one.kind === "engine" && one.name === engine.model);
   for (const [name, one] of [["Engine's process", mine], ["Server's process", processes.find((each) => each.kind === "server")]]) {
     found.push({

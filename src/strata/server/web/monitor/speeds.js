@@ -2,7 +2,7 @@
 
 import { fill, h } from "../dom.js";
 import { TimeChart } from "../figures/chart.js";
-import { count, seconds, three } from "../figures/format.js";
+import { count, round, seconds, three } from "../figures/format.js";
 import { write } from "../figures/table.js";
 
 class Tile {
@@ -29,15 +29,15 @@ function swatch(colour, word) {
 export class Speeds {
   constructor() {
     this.answers = new Tile({
-      title: "Answers", unit: "tokens/s", colours: ["var(--data-1)"], which: [0], least: 10, tick: three,
+      title: "Answers", unit: "tokens/s", colours: ["var(--data-1)"], which: [0], least: 10, tick: round,
       big: (engine) => three(engine.speed.answer), say: ([value]) => `${three(value)} tokens/s`,
     });
     this.prompts = new Tile({
-      title: "Prompts", unit: "tokens/s", colours: ["var(--data-2)"], which: [1], least: 10, tick: three,
+      title: "Prompts", unit: "tokens/s", colours: ["var(--data-2)"], which: [1], least: 10, tick: round,
       big: (engine) => three(engine.speed.prompt), say: ([value]) => `${three(value)} tokens/s`,
     });
     this.requests = new Tile({
-      title: "Requests", unit: "running", colours: ["var(--data-3)", "var(--data-4)"], which: [2, 3], least: 2, tick: count,
+      title: "Requests", unit: "running", colours: ["var(--data-3)", "var(--data-4)"], which: [2, 3], least: 2, tick: (value) => (Number.isInteger(value) ? count(value) : ""),
       big: (engine) => count(engine.running), say: ([running, waiting]) => `${running} running, ${waiting} waiting`,
     });
     this.element = h("div.tiles", {}, this.answers.element, this.prompts.element, this.requests.element);

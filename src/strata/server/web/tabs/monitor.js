@@ -25,7 +25,7 @@ export function mount(element, { api, keys, announce }) {
   const models = h("select.input", { "aria-label": "Model", on: { change: () => { chosen = models.value; show(); } } });
   const notice = h("div.notice", { role: "status", hidden: true });
   const body = h("div.parts", { hidden: true }, parts.engine.element, parts.speeds.element, parts.underway.element,
-    h("div.pair", {}, h("div.stack", {}, parts.drafts.element, parts.experts.element), parts.memory.element),
+    h("div.pair", {}, parts.drafts.element, h("div.stack", {}, parts.memory.element, parts.experts.element)),
     parts.kept.element, parts.recent.element);
   fill(element, h("div.page", {}, h("div.view-head", {}, h("h1", {}, "Monitor"), live, h("div.view-tools", {}, models, pause)), notice, body));
 
