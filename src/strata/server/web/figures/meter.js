@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 export class Bar {
   constructor(colours, kind = "") {
     this.parts = colours.map((colour) => h("span", { style: { background: colour, width: "0%" } }));
-    this.element = h("div.bar", { class: kind, "aria-hidden": "true" }, this.parts);
+    this.element = h("div.meter", { class: kind, "aria-hidden": "true" }, this.parts);
   }
 
   update(shares) {

@@ -15,9 +15,9 @@ export class Table {
   constructor({ name, columns, empty, most = 12 }) {
     this.columns = columns;
     this.body = h("tbody");
-    this.table = h("table.figures", {}, h("caption.unseen", {}, name),
+    this.table = h("table.sheet", {}, h("caption.unseen", {}, name),
       h("thead", {}, h("tr", {}, columns.map((one) => h("th", { scope: "col", class: one.kind ?? "" }, one.title)))), this.body);
-    this.note = h("p.empty", {}, empty);
+    this.note = h("p.nothing", {}, empty);
     this.element = h("div.table", { role: "region", tabindex: "0", "aria-label": name, style: { "--most": most } }, this.table, this.note);
     this.most = most;
     this.seen = 0;

@@ -10,9 +10,9 @@ export class Drafts {
   constructor() {
     this.bars = [];
     this.chart = h("ol.depths", { "aria-label": "Guesses that were right, by place" });
-    this.sources = h("dl.facts");
+    this.sources = h("dl.pairs");
     this.summary = h("p.detail");
-    this.empty = h("p.empty", {}, "Nothing has been guessed yet. Guesses are made while a single answer is under way.");
+    this.empty = h("p.nothing", {}, "Nothing has been guessed yet. Guesses are made while a single answer is under way.");
     this.legend = h("p.detail", {}, "How many were right, by place behind the newest token; below, how many were made.");
     this.element = h("section.card", { "aria-label": "Guesses" }, h("h2", {}, "Guesses by depth"), this.empty, this.legend, this.chart, this.summary, this.sources);
   }
@@ -40,7 +40,7 @@ export class Drafts {
 
   bar(place) {
     const parts = { fillBar: h("span.fill"), share: h("span.share"), offered: h("span.offered") };
-    this.chart.append(h("li", {}, h("span.unseen", {}, `Place ${place}: `), parts.share, h("span.column", { "aria-hidden": "true" }, parts.fillBar),
+    this.chart.append(h("li", {}, h("span.unseen", {}, `Place ${place}: `), parts.share, h("span.pillar", { "aria-hidden": "true" }, parts.fillBar),
       h("span.place", { "aria-hidden": "true" }, place), h("span.unseen", {}, " right of "), parts.offered, h("span.unseen", {}, " guesses")));
     return parts;
   }

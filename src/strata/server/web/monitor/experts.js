@@ -9,8 +9,8 @@ const TIERS = [["vram", "GPU memory", "var(--data-1)"], ["ram", "Main memory", "
 export class Experts {
   constructor() {
     this.bar = new Bar(TIERS.map(([, , colour]) => colour), "thick");
-    this.list = h("dl.facts.keyed");
-    this.empty = h("p.empty");
+    this.list = h("dl.pairs");
+    this.empty = h("p.nothing");
     this.element = h("section.card", { "aria-label": "Experts by tier" }, h("h2", {}, "Experts by tier"), this.empty, this.bar.element, this.list);
   }
 

@@ -9,7 +9,7 @@ function place(cell, row) {
   if (!cell.bar) {
     cell.bar = new Bar(["var(--data-1)", "var(--data-3)"]);
     cell.text = h("span");
-    fill(cell, h("div.progress-row", {}, h("div.progress", {}, cell.bar.element), cell.text));
+    fill(cell, h("div.reading", {}, h("div.track", {}, cell.bar.element), cell.text));
   }
   const { tokens, in_memory: memory, on_disk: disk } = row;
   cell.bar.update([memory / tokens, (tokens - memory) / tokens]);

@@ -16,8 +16,8 @@ function progress(cell, row) {
   if (!cell.bar) {
     cell.bar = new Bar(["var(--data-6)", "var(--data-2)"]);
     cell.text = h("span");
-    cell.track = h("div.progress", { role: "progressbar", "aria-valuemin": "0", "aria-label": "Prompt read" }, cell.bar.element);
-    fill(cell, h("div.progress-row", {}, cell.track, cell.text));
+    cell.track = h("div.track", { role: "progressbar", "aria-valuemin": "0", "aria-label": "Prompt read" }, cell.bar.element);
+    fill(cell, h("div.reading", {}, cell.track, cell.text));
   }
   cell.bar.update([row.cached / row.prompt, (row.read - row.cached) / row.prompt]);
   cell.track.setAttribute("aria-valuemax", row.prompt);

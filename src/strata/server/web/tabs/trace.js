@@ -35,7 +35,7 @@ export function mount(element, { api, keys, toast, announce }) {
   let timer = 0;
 
   const many = h("select.input", { "aria-label": "How many windows", on: { change: () => load({ keep: false }) } },
-    [64, 256, 1024, 4096].map((one) => h("option", { value: one, selected: one === 256 }, `${count(one)} windows`)));
+    [64, 256, 1024, 4096].map((one) => h("option", { value: one, selected: one === 256 }, `Last ${count(one)}`)));
   const follow = h("button.button", { type: "button", "aria-pressed": "false", on: { click: () => setFollowing(!following) } }, "Follow");
   const refresh = iconButton("retry", "Load the last windows", () => load({ keep: true, aloud: true }));
   const save = h("button.button", { type: "button", disabled: true, on: { click: download } }, icon("download"), h("span", {}, "Export"));
