@@ -183,7 +183,14 @@ def test_nothing_of_a_text_is_told(other_site, caplog) -> None:
             paths = ("status", "events?snapshots=1", "trace?windows=99")
             told += [site.get(f"/v1/strata/{path}", **key).body for path in paths]
             told.append(site.get("/metrics", **key).body)
+    until(lambda: site.get("/v1/strata/status", **key).json["recent"])
     assert site.chat("another secret").status == 401
+    site.post("/v1/chat/completions", chat_body("secret", tool_choice="secret"), **key)
+    site.post(
+        "/v1/messages", {"model": "secret", "max_tokens": 5, "messages": [{"role": "user", "content": "secret"}]}, **key
+    )
+    told.append(site.get("/v1/strata/status", **key).body)
+    assert b'"outcome":"stop"' in told[-1]
     assert b'"state":"' in told[0]
     assert b"req_" in told[0]
     for body in told:

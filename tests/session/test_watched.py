@@ -71,8 +71,8 @@ def test_tokens_are_counted_when_they_are_chosen(net) -> None:
 def test_time_between_answers_is_no_time_of_theirs(net) -> None:
     clock = Clock()
     scheduler = Scheduler(net, Options(), clock=clock)
-    for name in ("one", "two"):
-        run(scheduler, request(name, prompt("other", 5), 5))
+    for name, count in (("one", 5), ("two", 1), ("three", 5)):  # the second is over with its prompt
+        run(scheduler, request(name, prompt("other", 5), count))
         clock.now += 1000
     assert scheduler.stats().answering_s < 1
     assert scheduler.stats().answer_speed == 0
