@@ -42,6 +42,7 @@ def test_no_budget_is_exceeded_and_everything_adds_up(case) -> None:
         assert one.ram.bytes_of(least.WEIGHTS) == found.stored
         return
     assert one.vram.bytes_of(least.EXPERTS) == one.expert_vram == sum(k.in_vram * k.slot for k in one.classes)
+    assert one.expert_vram > least.ring_bytes(found) - max((k.slot for k in one.classes), default=1), "the fewest"
     assert one.vram.bytes_of(least.KEPT) == wanted.headroom
     assert one.vram.bytes_of(least.DENSE) == found.dense
     assert one.vram.bytes_of(least.DRAFT) == (found.draft if wanted.drafts else 0)
