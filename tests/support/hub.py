@@ -169,12 +169,18 @@ class _Handler(BaseHTTPRequestHandler):
         hub.served += len(body)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A client that goes away is no matter."""
+
+
 @contextmanager
 def serving(hub: FakeHub) -> Iterator[FakeHub]:
     """The hub, listening on an address of its own."""
     handler = type("Handler", (_Handler,), {"hub": hub})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         hub.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -117,6 +117,21 @@ class Folder:
         raise HubError(f"{name} {state}{others}. `strata pull {name}` downloads it; below {self.path} is what is here")
 
 
+def draft_beside(model: Path) -> Path | None:
+    """The draft head that was pulled with a model, in a file of its own.
+
+    Args:
+        model: the model's first file.
+    """
+    model = model.absolute()
+    for home in model.parents[:3]:  # a set may lie in a folder of the repository's
+        for path in sorted((home / OWN).glob("*.json")):
+            receipt = _read(path)
+            if receipt is not None and receipt.draft and home / receipt.files[0] == model:
+                return home / receipt.draft
+    return None
+
+
 def _read(path: Path) -> Receipt | None:
     """A receipt; None for a file that is none."""
     try:

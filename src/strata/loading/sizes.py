@@ -28,28 +28,37 @@ _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _TABLE, _EMBED, _HEAD = "per_layer_token_embd.weight", "token_embd.weight", "output.weight"
 
 
-def sizes_of(directory: TensorDirectory, c: ModelConfig) -> Sizes:
+def sizes_of(directory: TensorDirectory, c: ModelConfig, head: TensorDirectory | None = None) -> Sizes:
     """The sizes of a model file or split set.
 
     Args:
         directory: its tensors.
         c: its dimensions, with the longest context there may be.
+        head: a draft head in a file of its own, for a model without one.
 
     Raises:
         ModelError: a tensor is missing or has another shape, or routed experts have a type without kernels on a GPU.
     """
     inventory = take_inventory(directory, c)
-    unused, head = set(inventory.unused), f"blk.{c.L}."
-    used = [info for name, info in directory.tensors.items() if name not in unused]
+    unused, prefix = set(inventory.unused), f"blk.{c.L}."
     routed: dict[int, dict[str, TensorInfo]] = {}
     trunk: list[TensorInfo] = []
     draft: list[TensorInfo] = []
-    for info in used:
-        match = _EXPERTS.fullmatch(info.name)
-        if match:
-            routed.setdefault(int(match[1]), {})[match[2]] = info
-        elif info.name != _TABLE:
-            (draft if info.name.startswith(head) else trunk).append(info)
+
+    def sort(infos: Iterable[TensorInfo], *, alone: bool) -> None:
+        for info in infos:
+            match = _EXPERTS.fullmatch(info.name)
+            if match:
+                routed.setdefault(int(match[1]), {})[match[2]] = info
+            elif info.name != _TABLE:
+                (draft if alone or info.name.startswith(prefix) else trunk).append(info)
+
+    sort((info for name, info in directory.tensors.items() if name not in unused), alone=False)
+    stored = inventory.bytes
+    if head is not None:
+        own = [info for name, info in head.tensors.items() if name not in {_EMBED, _HEAD}]
+        sort(own, alone=True)
+        c, stored = replace(c, mtp=True), stored + sum(info.nbytes for info in own)
     tensors = directory.tensors
     layers = tuple(_layer(routed[i], c) for i in range(c.L))
     extra = _layer(routed[c.L], c) if c.mtp else ExpertLayer(0, 0, 0)
@@ -65,7 +74,7 @@ def sizes_of(directory: TensorDirectory, c: ModelConfig) -> Sizes:
         layers=layers,
         table=_kept(table) if table else 0,
         row=c.ple.rows_per_token * table.row_bytes if c.ple and table else 0,
-        stored=inventory.bytes,
+        stored=stored,
         reads=reads_of(
             c, dense=dense - _kept(embed), draft=head_dense + c.moe.topk * extra.stored + output if c.mtp else 0,
             weights=sum(prod(info.shape) for info in trunk if info.name not in {_EMBED, _HEAD}),

@@ -53,15 +53,16 @@ def subjects(model: str, settings: Settings, models: Path) -> list[Subject]:
 
 def _here(path: Path, model: str, settings: Settings) -> Subject:
     from strata.errors import ModelError
-    from strata.gguf import open_model
+    from strata.loading.files import ModelFile
     from strata.loading.sizes import sizes_of
     from strata.loading.stretch import stretched
     from strata.model import load_config
 
-    directory = open_model(path)
+    file = ModelFile.open(path)
+    directory = file.directory
     try:
         config = stretched(load_config(directory.metadata), None, rope_factor(settings))
-        sizes = sizes_of(directory, config)
+        sizes = sizes_of(directory, config, file.draft)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
     return Subject(sizes, model, directory.files)
