@@ -12,12 +12,13 @@ from strata.cli.main import main
 from strata.config import resolve
 from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
-from strata.lab.synthetic.shapes import Synthetic, metadata
+from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
 from strata.loading import gpu
 from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
 from strata.loading.gpu import Card, check_card, plan
 from strata.model import load_config, load_weights
+from support.hollow import hollow
 from support.network import network
 from support.stored import write_stored
 
@@ -130,22 +131,25 @@ def test_what_is_divided_is_counted_by_what_takes_it(free, capability, drafts) -
     assert (placed.cells, placed.cache, placed.work) == (cells, cache(cells), work)
 
 
-def test_a_file_is_planned_as_it_is_loaded() -> None:
+@pytest.mark.parametrize("free", [110e9, 120e9, 149.5e9])
+def test_a_file_is_planned_as_it_is_loaded(tmp_path, free) -> None:
+    """The released shapes, all on one card. With hardly any room a plan takes shorter prompt passes; a load does not."""
     from strata.loading.sizes import sizes_of
     from strata.memory import budget
-    from strata.ops.gpu.size import weight_bytes
 
-    directory = open_model(pebble.path("q8_0"))
-    c = load_config(directory.metadata)
-    kept = weight_bytes(load_weights(directory, c))[1]
-    for more in (0, 10**7, 10**8):
-        card = replace(CARD, free=950_000_000 + more)
-        placed = plan(card, kept, c, 8, drafts=True)
-        wishes = budget.Wishes(conversations=8, headroom=0)
-        made = budget.plan(budget.Machine(card.free), sizes_of(directory, c), wishes)
-        assert made.vram is not None
-        assert (made.resident, made.table, made.cells) == (True, "vram", placed.cells)
-        assert made.vram.bytes_of("conversations") == placed.cache
+    shapes = Synthetic(ngram_rows=20_000_000)
+    infos = [(one.name, one.shape, one.type) for one in tensors(shapes)]
+    directory = open_model(hollow(tmp_path / "flash.gguf", metadata(shapes), [infos[:600], infos[600:]]))
+    c = replace(load_config(directory.metadata), context=131072)
+    sizes = sizes_of(directory, c)
+    kept = sizes.dense + sizes.table + sum(layer.count * layer.slot for layer in sizes.layers)
+    card = replace(CARD, free=int(free), total=int(free))
+    placed = plan(card, kept, c, 8, drafts=False)
+    made = budget.plan(budget.Machine(card.free), sizes, budget.Wishes(conversations=8, headroom=0))
+    assert made.vram is not None
+    assert (made.resident, made.table, made.cells) == (True, "vram", placed.cells)
+    assert made.vram.bytes_of("conversations") == placed.cache
+    assert c.context < made.cells < 8 * c.context
 
 
 def test_the_context_that_is_advised_fits() -> None:

@@ -1,6 +1,7 @@
 """`strata plan`, as a person and as a script see it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +12,13 @@ from strata.config import resolve
 from strata.gguf import open_model
 from strata.hub.catalogue import find_known, known_files
 from strata.hub.folder import Folder, Receipt
-from strata.lab.synthetic.shapes import Synthetic, metadata
+from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
 from strata.loading import gpu
 from strata.loading.gpu import Card
 from strata.loading.known import known_config, known_sizes
 from strata.model import load_config
 from strata.pebble import path as pebble_file
+from support.hollow import hollow
 
 FLASH = "qwen3.8-flash-next"
 
@@ -94,6 +96,32 @@ def test_a_file_on_this_machine(capsys) -> None:
     assert "- To run it so: `strata serve pebble`." in text
     assert "Speed" not in text, "nothing is known of how fast so small a model is"
     assert told(capsys, str(pebble_file("iq3"))).startswith("Pebble on ")
+
+
+def test_a_split_set_whose_layers_differ(capsys, tmp_path) -> None:
+    """The released shapes, 88 GB in three files of a few kilobytes each: only headers are read."""
+    shapes = Synthetic(ngram_rows=20_000_000)
+    infos = [(one.name, one.shape, one.type) for one in tensors(shapes)]
+    larger = {f"blk.{i}.ffn_{part}_exps.weight": kind for i in (2, 4, 30) for part, kind in
+              (("gate", "Q4_K"), ("up", "Q4_K"), ("down", "Q8_0"))}  # fmt: skip
+    infos = [(name, shape, larger.get(name, kind)) for name, shape, kind in infos]
+    table = [one for one in infos if one[0] == "per_layer_token_embd.weight"]
+    others = [one for one in infos if one not in table]
+    hollow(tmp_path / "flash.gguf", metadata(shapes), [others[:600], others[600:], table])
+    second = str(tmp_path / "flash-00002-of-00003.gguf")
+    text = told(capsys, second, "--vram", "24GB", "--ram", "64GB")
+    rows = [line.split() for line in text.splitlines() if " MB  " in line and line.startswith("      ")]
+    assert [row[2:-4] for row in rows] == [["0-1,", "3,", "5-29,", "31-47"], ["2,", "4,", "30"]]
+    assert [row[-4] for row in rows] == ["23,040", "1,536"]
+    found = json.loads(told(capsys, second, "--vram", "24GB", "--ram", "64GB", "--json"))
+    assert [Path(path).name for path in found["files"]] == [f"flash-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    small, large = found["experts"]["classes"]
+    assert small["stored"] == 2_176_000, "IQ3_XXS and IQ4_NL, gguf-tensors spec 6.1"
+    assert large["stored"] == 2 * 640 * 1440 + 2560 * 680
+    assert small["in_vram"] / 23040 == pytest.approx(large["in_vram"] / 1536, rel=0.01)
+    assert found["drafts"] is False
+    (table_part,) = found["ssd"]
+    assert table_part["nbytes"] == pytest.approx(28.8e9, rel=1e-3)
 
 
 def test_the_card_of_this_machine(capsys, monkeypatch) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 WIDTH = 100
 BAR = 24
 
+SHOWN = 6
+"""Ranges of layers that are listed."""
+
 
 def as_text(outcome: "Outcome", found: "Found", resolved: "Resolved") -> str:
     """The whole plan."""
@@ -30,6 +33,8 @@ def as_text(outcome: "Outcome", found: "Found", resolved: "Resolved") -> str:
     if made.ssd:
         total = sum(part.nbytes for part in made.ssd)
         parts.append(_lines("Read from the SSD", total, [(one.name, one.nbytes, one.note) for one in made.ssd], None))
+    if len(made.classes) > 1:
+        parts.append(_classes(made))
     speed = estimate(made)
     if speed is not None:
         lines = [line for what, text in speeds(speed) for line in _wrapped(text, f"  {what:<10}")]
@@ -37,8 +42,9 @@ def as_text(outcome: "Outcome", found: "Found", resolved: "Resolved") -> str:
             "\n".join(["Speed, estimated and not measured", *lines, *_wrapped(f"({assumptions(made)})", "  ")]) + "\n"
         )
     told = [line for text in sentences(made) for line in _wrapped(text, "- ")]
-    last = [*_today(made), _run(outcome, made, resolved)]
-    parts.append("\n".join([*told, *(line for text in last for line in _wrapped(text, "- "))]) + "\n")
+    today = [line for text in _today(made) for line in _wrapped(text, "- ")]
+    # One line, however long: a command is copied whole.
+    parts.append("\n".join([*told, *today, f"- {_run(outcome, made, resolved)}"]) + "\n")
     return "\n".join(parts)
 
 
@@ -123,6 +129,28 @@ def _lines(title: str, total: int, rows: Sequence[tuple[str, int, str]], budget:
     return text
 
 
+def _classes(made: Plan) -> str:
+    """Slots by size: layers differ by quantisation."""
+    rows = [
+        (
+            shown_bytes(one.slot),
+            _ranges(one.layers),
+            *(f"{n:,}" for n in (one.experts, one.in_vram, one.in_ram, one.on_ssd)),
+        )
+        for one in made.classes
+    ]
+    head = ("Expert's slot", "Layers", "Experts", "In VRAM", "Only in RAM", "On SSD")
+    return table(head, rows, right=(0, 2, 3, 4, 5))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in rising order as ranges: 0-2, 4."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    found = [f"{a}-{b}" if b > a else str(a) for a, b in zip(starts, ends, strict=True)]
+    return ", ".join(found) if len(found) <= SHOWN else f"{', '.join(found[:SHOWN])} and {len(found) - SHOWN} more"
+
+
 def _bar(part: int, whole: int) -> str:
     """A bar in eighths of a cell."""
     eighths = round(8 * BAR * part / max(1, whole))
@@ -134,9 +162,12 @@ def _today(made: Plan) -> list[str]:
     """What this version cannot do yet."""
     from strata.loading.gpu import TIERS
 
-    if made.vram is None or TIERS or (made.resident and made.table in {Table.NONE, Table.VRAM}):
+    whole = made.resident and made.table in {Table.NONE, Table.VRAM} and made.rows == made.sizes.work.most_rows
+    if made.vram is None or TIERS or whole:
         return []
-    return ["This version takes a GPU only if all weights fit there; such a model it still computes on the CPU."]
+    ram = shown_bytes(made.sizes.stored)
+    cpu = f"such a model it still computes on the CPU, from {ram} of RAM."
+    return [f"This version takes a GPU only if all weights fit there; {cpu}"]
 
 
 def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
