@@ -30,10 +30,11 @@ def no_grad():
         yield
 
 
-@pytest.fixture(scope="module", params=["q8_0", "iq3"])
+@pytest.fixture(scope="module", params=[("q8_0", None), ("iq3", None), ("iq3", "q8")], ids=str)
 def file(request):
-    directory = open_model(pebble.path(request.param))
-    config = cached_as(load_config(directory.metadata), None)
+    name, kv = request.param
+    directory = open_model(pebble.path(name))
+    config = cached_as(load_config(directory.metadata), kv)
     return config, load_weights(directory, config)
 
 

@@ -22,7 +22,10 @@ FIRST = 75
 """Ten times the least compute capability that kernels are run on."""
 
 KV = "bf16"
-"""The type of keys and values there."""
+"""The type of keys and values there, if nobody asks for another."""
+
+KINDS = (KV, "q8")
+"""Those that it has."""
 
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
@@ -98,8 +101,9 @@ def check_kv(kv: str | None) -> None:
     Raises:
         RequestError: says which it has.
     """
-    if kv not in {None, KV}:
-        raise RequestError(f"keys and values are kept as {KV} on a GPU, not as {kv}; leave --kv (kv=) out")
+    if kv is not None and kv not in KINDS:
+        kinds = " or ".join(KINDS)
+        raise RequestError(f"keys and values are kept as {kinds} on a GPU, not as {kv}; leave --kv (kv=) out")
 
 
 def check_shapes(c: "ModelConfig") -> None:
@@ -185,7 +189,7 @@ def network(
     Args:
         card: where.
         weights: as the file stores them.
-        config: dimensions.
+        config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
         conversations: that run at once.
         on_load: called with (bytes moved, bytes to move).
 
@@ -195,11 +199,12 @@ def network(
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
+    from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
-    config = replace(config, qsa=replace(config.qsa, kv=KV))
+    config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
     try:
         total, kept = weight_bytes(weights)
@@ -215,7 +220,8 @@ def network(
             on_load(min(done, total - 1), total)
 
     moved = Upload(device, sent).all(weights)
-    ops = GpuOps(config, Pool(config, device, slots=conversations, cells=placed.cells), device)
+    cells = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
+    ops = GpuOps(config, cells, device)
     if drafts:
         small = head_config(config)
         pool = Pool(small, device, slots=conversations, cells=placed.cells)

@@ -17,7 +17,7 @@ from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
-from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.pool import KINDS, GpuState, Pool
 from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -106,7 +106,7 @@ class GpuOps:
         self._banned_key = b""
         self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
-        self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
+        self._split = bool(pool.keys) and device.type == "cuda" and pool.keys[0].dtype in KINDS.values()
         if config.ple is not None:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
