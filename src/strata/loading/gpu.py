@@ -251,4 +251,4 @@ def warm(network: "Network") -> None:
             network.commit(state, done, 1)
     if network.drafts:
         network.settle(state)
-        network.draft(state, 1, 2)
+        network.guess(state, 1, 2)

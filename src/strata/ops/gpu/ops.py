@@ -106,7 +106,8 @@ class GpuOps:
         self._banned_key = b""
         self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
-        self._split = bool(pool.keys) and device.type == "cuda" and pool.keys[0].dtype in KINDS.values()
+        # There is no product of bfloat16 on tensor cores before sm_80.
+        self._split = bool(pool.keys) and self._precision == "tf32x3" and pool.keys[0].dtype in KINDS.values()
         if config.ple is not None:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
@@ -178,6 +179,15 @@ class GpuOps:
             recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
         return Streams(recorded[1])
+
+    @property
+    def graphs(self) -> bool:
+        """Whether launches are recorded."""
+        return self._graphs
+
+    def settled(self, body: Callable[[], Streams]) -> Tensor:
+        """What a body leaves, with nothing due."""
+        return self._settled(body())
 
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
