@@ -31,6 +31,7 @@ class WindowRecord:
         run_us: microseconds of the forward pass and its logits.
         verify_us: microseconds choosing.
         commit_us: microseconds committing.
+        fetched: rows of predictions that the host had to read, though a device looked at them.
     """
 
     when: int
@@ -45,6 +46,7 @@ class WindowRecord:
     run_us: float = 0.0
     verify_us: float = 0.0
     commit_us: float = 0.0
+    fetched: int = 0
 
     @property
     def phases(self) -> dict[str, float]:
@@ -89,6 +91,7 @@ class Trace:
                 "accepted": record.accepted,
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
+                "fetched": record.fetched,
             }
             name = "prompt pass" if record.read_us else "window"
             place = {"ph": "X", "pid": 1, "tid": 1, "cat": "engine"}

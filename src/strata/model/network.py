@@ -10,6 +10,7 @@ from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model import forward, mtp
+from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.mtp import Chain, MtpOptions
@@ -139,6 +140,23 @@ class Network:
         for (state, one), decision in zip(done, decisions or (), strict=False):
             self._follow(state, one, len(decision.ids))
         return decisions
+
+    @property
+    def looks(self) -> bool:
+        """Whether `look` is worth asking."""
+        return self.ops.looks
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """Find the tokens among which a choice has to be made, without bringing predictions to the host.
+
+        Args:
+            done: the passes of every conversation of the last window, in order.
+            wishes: what is asked of each.
+
+        Returns:
+            What was found for the rows of each; None where the host needs `predictions`.
+        """
+        return self.ops.look(done, wishes)
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""

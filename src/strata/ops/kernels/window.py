@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from strata.model.candidates import MOST
 from strata.ops import dependent
 from strata.ops.choice import gpu as choice
+from strata.ops.choice import look
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import up_mix
@@ -158,6 +160,7 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
         _kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
         _kernel("choice.link", choice.link, link, {"FIRST": False, **pdl}),
     ]
+    kernels += _look(pdl)
     for top, entries in ((1, 128), (20, 4096)):
         sizes = {"TOP": top, **pdl}
         kernels += [
@@ -165,3 +168,23 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
             _kernel(f"choice.best.{top}", choice.best, best, sizes | {"BLOCK": 128, "ENTRIES": entries}, 4),
         ]
     return kernels
+
+
+def _look(pdl: dict[str, bool]) -> list[Kernel]:
+    sizes = {"V": "i32", "PARTS": "i32"}
+    lists = {"codes": _I, "shifts": _F, "repetition": _F}
+    rows = {"logits": _F, "y": _F, "banned": "*i8", "masks": _I, "scales": _F}
+    own = {"peaks": _F, "sums": _F, "faults": _I}
+    parts = {"tops": _F, "weights": _F, "counts": _I, "ids": _I, "values": _F}
+    place = {"found": _I, "where": _F, "told": _I}
+    each = {"BLOCK": 2048, "MOST": MOST, "MASKED": True, **pdl}
+    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, **sizes}
+    return [
+        _kernel(
+            "look.adjust", look.adjust, {"logits": _F, "y": _F, **lists, "V": "i32", "M": "i32"},
+            {"BLOCK": 1024, **pdl}, 4,
+        ),
+        _kernel("look.parts", look.look_parts, {**rows, **own, **parts, **sizes, "WORDS": "i32"}, each, 4),
+        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 8),
+        _kernel("look.draw", look.draw, {**rows, **place, **sizes, "WORDS": "i32"}, each, 4),
+    ]  # fmt: skip
