@@ -66,7 +66,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     decisions = _decided(network, going, passes)
     found = None if decisions else _found(network, going, passes, guesses)
     logits = None if decisions or found else network.predictions(passes)
-    before = sum(g.fetched for g in going)
+    fetched = sum(g.fetched for g in going)
     ran = clock()
     if decisions:
         verdicts = [g.decided(done, one) for g, done, one in zip(going, passes, decisions, strict=True)]
@@ -76,7 +76,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
         assert logits is not None
         verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
     verified = clock()
-    accepted, tokens = 0, {}
+    accepted, tokens, before = 0, {}, sum(generation.tokens for generation in going)
     for generation, done, verdict in zip(going, passes, verdicts, strict=True):
         if verdict is not None:
             seconds = (clock() - guessed) / 1e9 if len(going) == 1 else None
@@ -85,13 +85,21 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     if trace is not None:
         draft, run, choosing, commit = ((b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock())))
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
-        fetched = sum(g.fetched for g in going) - before
-        trace.add(
-            WindowRecord(
-                began, rows * len(going), len(going), drafted, accepted,
-                draft_us=draft, run_us=run, verify_us=choosing, commit_us=commit, fetched=fetched,
-            )
-        )  # fmt: skip
+        record = WindowRecord(
+            began,
+            rows * len(going),
+            len(going),
+            drafted,
+            accepted,
+            draft_us=draft,
+            run_us=run,
+            verify_us=choosing,
+            commit_us=commit,
+            wait_us=trace.waited(began),
+            tokens=sum(generation.tokens for generation in going) - before,
+            fetched=sum(generation.fetched for generation in going) - fetched,
+        )
+        trace.add(record)
     return tokens
 
 

@@ -118,6 +118,7 @@ class Chains:
         send(told, chain.numbers, chain.staged, chain.copied)
         chain.given.copy_(residual)
         self._replay(chain, step)
+        chain.found.mark()
         chain.found.wait()
         tokens: list[int] = chain.found.numbers.tolist()
         return tuple(tokens[: tokens.index(-1)] if -1 in tokens else tokens)

@@ -171,6 +171,7 @@ class Look:
 
     def read(self, wishes: Sequence[Wish], kind: int) -> list[list[Candidates]]:
         """Wait for what was found, by conversation and row; arguments as for `launch`."""
+        self._told.mark()
         self._told.wait()
         numbers = self._told.numbers.numpy().copy()
         width, at, found = HEAD + 2 * MOST, 0, []
