@@ -39,6 +39,7 @@ class WindowRecord:
         commit_us: microseconds committing.
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
+        fetched: rows of predictions that the host had to read, though a device looked at them.
     """
 
     when: int
@@ -55,6 +56,7 @@ class WindowRecord:
     commit_us: float = 0.0
     wait_us: float = 0.0
     tokens: int = 0
+    fetched: int = 0
 
     @property
     def phases(self) -> dict[str, float]:
@@ -143,6 +145,7 @@ class Trace:
                 "tokens": record.tokens,
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
+                "fetched": record.fetched,
             }
             name = "prompt pass" if record.read_us else "window"
             place = {"ph": "X", "pid": 1, "tid": 1, "cat": "engine"}
