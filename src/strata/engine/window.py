@@ -1,6 +1,7 @@
 """One window over running answers: guess, run, verify, commit."""
 
 import time
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -93,6 +94,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             commit_us=times[3],
             wait_us=trace.waited(began),
             tokens=chosen,
+            layers=array("f", [(at - guessed) / 1e3 for at in passes[0].layers]),
         )
         trace.add(record)
     return tokens
