@@ -86,7 +86,7 @@ export function mount(element, { api, keys, toast, announce }) {
       totals.update(shown, windows.length);
       layers.update(shown);
       fill(range, timeline.whole || !shown.length ? plural(windows.length, "window or pass", "windows and passes")
-        : `${count(shown[0].number)} to ${count(shown.at(-1).number)} of ${count(windows.length)}`);
+        : `${count(shown[0].number)}${shown.length > 1 ? ` to ${count(shown.at(-1).number)}` : ""} of ${count(windows.length)}`);
       if (!table.open) return;
       list.update(shown.slice(-LISTED).reverse());
       fill(listed, shown.length > LISTED ? `The last ${LISTED} of the ${count(shown.length)} that are shown; zoom in for others.` : "Those that are shown, the newest first.");

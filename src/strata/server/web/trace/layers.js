@@ -20,7 +20,7 @@ export class Layers {
     const most = Math.max(...times);
     if (this.list.children.length !== times.length) {
       fill(this.list, times.map((_, i) => h("li", {}, h("span.pillar", { "aria-hidden": "true" }, h("span.fill")), h("span.unseen"),
-        h("span.place", { "aria-hidden": "true" }, i % 5 ? "" : i))));
+        h("span.place", { "aria-hidden": "true" }, times.length > 16 && i % 5 ? "" : i))));
     }
     times.forEach((time, i) => {
       const item = this.list.children[i];
