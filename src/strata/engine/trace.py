@@ -39,6 +39,7 @@ class WindowRecord:
         commit_us: microseconds committing.
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
+        fetched: rows of predictions that the host had to read, though a device looked at them.
         layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where
             the device does not say it.
     """
@@ -57,6 +58,7 @@ class WindowRecord:
     commit_us: float = 0.0
     wait_us: float = 0.0
     tokens: int = 0
+    fetched: int = 0
     layers: Sequence[float] = ()
 
     @property
@@ -146,6 +148,7 @@ class Trace:
                 "tokens": record.tokens,
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
+                "fetched": record.fetched,
             }
             if record.layers:
                 arguments["layers"] = [round(us, 1) for us in record.layers]
