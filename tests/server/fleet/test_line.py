@@ -294,8 +294,9 @@ def test_nobody_behind_the_claim_is_loaded_however_small() -> None:
     one.want(3, "small", 1)
     assert one.step(1) == []
     one.leave(1, 2)
-    swap(one, "a", "big", 2)
-    assert one.step(2) == [Admit(2), Load("small")]
+    assert one.step(2) == [Unload("a")]
+    one.gone("a")
+    assert one.step(2) == [Load("big"), Load("small")]
 
 
 def test_what_was_closed_stays_the_next_to_go() -> None:
