@@ -172,7 +172,7 @@ class Line:
                 actions.append(Admit(ticket))
             elif model.phase is Phase.ENDING:
                 claimed = True  # it comes back before anything behind it is loaded
-            elif model.phase is Phase.ASLEEP :
+            elif model.phase is Phase.ASLEEP and not claimed:
                 if self._fits(waiting.model):
                     actions.append(self._load(waiting.model))
                     continue
@@ -232,7 +232,7 @@ class Line:
         ending = [m.spec.name for m in self._models.values() if m.phase is Phase.ENDING]
         able = [m for m in self._models.values() if m.phase is Phase.READY and not m.spec.fixed]
         # Of those with work, a finished answer must not make one younger: the one that was closed stays the next.
-        able.sort(key=lambda m: (bool(m.running), m.used))
+        able.sort(key=lambda m: (bool(m.running), m.admitted if m.running else m.used))
         chosen: list[str] = []
         for model in able:
             if self._fits(name, [*ending, *chosen]):
