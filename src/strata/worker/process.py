@@ -45,6 +45,7 @@ class Process:
         self._beaten = 0.0
         self._serving = False
         self._code = 0
+        self._grace = GRACE
         self._sending = threading.Lock()  # the loop, and the reader when it finds garbage
 
     def run(self) -> int:
@@ -76,7 +77,7 @@ class Process:
         except Exception as error:  # noqa: BLE001
             return self._broken(error, "in the engine's loop")
         finally:
-            self._alarm(GRACE)
+            self._alarm(self._grace)
             engine.close()
         return self._code
 
@@ -92,6 +93,8 @@ class Process:
             idle = engine.idle
             pause = self._beat if idle else min(self._beat, engine.wait())
             for order in self._orders(pause):
+                if isinstance(order, m.Shutdown):
+                    self._grace = max(GRACE, order.seconds)
                 if order is None or isinstance(order, m.Shutdown):
                     return
                 self._obey(engine, order)
