@@ -121,7 +121,7 @@ class _Outer:
                 headers["x-request-id"] = headers["request-id"] = name
                 headers["x-content-type-options"] = "nosniff"
                 route, status = self._route(scope), message["status"]
-                self._desk.metrics.response(route, status)
+                self._desk.metrics.response(route, status, scope["state"].get("model", ""))
                 if (
                     status >= 400 and route != "/health"
                 ):  # without the words of the error, which may repeat some of the request

@@ -1,14 +1,15 @@
 """Numbers for Prometheus: vLLM's names where it has them, ours for the rest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from strata.server.fleet.fleet import Fleet
 from strata.server.run import Run
-from strata.worker import State, Status
+from strata.worker import State
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody asked for
 
@@ -21,102 +22,127 @@ class Metrics:
     """Counters of one server.
 
     Args:
-        status: of the engine, never waiting.
-        stats: the engine's own counters as of its last sign of life.
-        model: the model's name, a label of all.
+        fleet: the models; a model's name is a label of all numbers.
     """
 
-    def __init__(self, status: Callable[[], Status], stats: Callable[[], dict[str, Any]], model: str) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Engine(status, stats, model))
+        self._registry.register(_Engines(fleet))
         label = ("model_name",)
 
         def counter(name: str, meaning: str, *more: str) -> Counter:
             return Counter(name, meaning, (*label, *more), registry=self._registry)
 
         def histogram(name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, meaning, label, buckets=buckets, registry=self._registry).labels(model)
+            return Histogram(name, meaning, label, buckets=buckets, registry=self._registry)
 
-        self._model = model
+        # What belongs to no model, an unknown route for example, counts as the first one's where there is only one.
+        self._default = "" if fleet.several else fleet.first.name
         self._ended = counter("vllm:request_success", "Answers by the reason of their end.", "finished_reason")
         self._failed = counter("strata:request_errors", "Requests that failed, by kind.", "kind")
         self._responses = counter("strata:http_responses", "Answers of HTTP by route and status.", "route", "status")
-        self._prompt = counter("vllm:prompt_tokens", "Tokens of prompts.").labels(model)
-        self._generated = counter("vllm:generation_tokens", "Tokens of answers.").labels(model)
-        self._queried = counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up.").labels(model)
-        self._hit = counter("vllm:prefix_cache_hits", "Tokens of prompts that were not read again.").labels(model)
-        self._drafted = counter("vllm:spec_decode_num_draft_tokens", "Tokens guessed ahead.").labels(model)
-        self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guesses that were right.").labels(model)
-        self._reading = counter("strata:reading_seconds", "Time spent reading prompts.").labels(model)
-        self._read = counter("strata:read_tokens", "Tokens of prompts that were read.").labels(model)
+        self._prompt = counter("vllm:prompt_tokens", "Tokens of prompts.")
+        self._generated = counter("vllm:generation_tokens", "Tokens of answers.")
+        self._queried = counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up.")
+        self._hit = counter("vllm:prefix_cache_hits", "Tokens of prompts that were not read again.")
+        self._drafted = counter("vllm:spec_decode_num_draft_tokens", "Tokens guessed ahead.")
+        self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guesses that were right.")
+        self._reading = counter("strata:reading_seconds", "Time spent reading prompts.")
+        self._read = counter("strata:read_tokens", "Tokens of prompts that were read.")
         self._first = histogram("vllm:time_to_first_token_seconds", "From request to first token.", _SECONDS)
         self._each = histogram("vllm:time_per_output_token_seconds", "Between two tokens.", _PER_TOKEN)
         self._whole = histogram("vllm:e2e_request_latency_seconds", "From request to end.", _SECONDS)
         self._queue = histogram("vllm:request_queue_time_seconds", "Waiting for a turn.", _SECONDS)
+        for served in fleet.all:  # they are there from the start, with zeros
+            for one in (self._prompt, self._generated, self._queried, self._hit, self._drafted, self._accepted):
+                one.labels(served.name)
+            for other in (self._reading, self._read, self._first, self._each, self._whole, self._queue):
+                other.labels(served.name)
 
-    def response(self, route: str, status: int) -> None:
+    def response(self, route: str, status: int, model: str = "") -> None:
         """An answer of HTTP was begun."""
-        self._responses.labels(self._model, route, str(status)).inc()
+        self._responses.labels(model or self._default, route, str(status)).inc()
 
     def ended(self, run: Run, seconds: float) -> None:
         """A request is over, however it ended."""
+        model = run.served.name
         if run.error is not None:
-            self._failed.labels(self._model, run.error.kind or "failed").inc()
+            self._failed.labels(model, run.error.kind or "failed").inc()
         for answer in run.answers:
             usage = answer.usage
             reason = answer.reason or ("error" if run.error is not None else "abort")
             if reason != "error":
-                self._ended.labels(self._model, {"cancelled": "abort"}.get(reason, reason)).inc()
-            self._prompt.inc(usage.prompt)
-            self._queried.inc(usage.prompt)
-            self._hit.inc(usage.cached)
-            self._generated.inc(usage.generated)
-            self._drafted.inc(usage.drafted)
-            self._accepted.inc(usage.accepted)
-            self._reading.inc(max(0.0, usage.reading_s))
-            self._read.inc(max(0, answer.progress.read - answer.progress.cached))
-            self._queue.observe(usage.waiting_s)
+                self._ended.labels(model, {"cancelled": "abort"}.get(reason, reason)).inc()
+            self._prompt.labels(model).inc(usage.prompt)
+            self._queried.labels(model).inc(usage.prompt)
+            self._hit.labels(model).inc(usage.cached)
+            self._generated.labels(model).inc(usage.generated)
+            self._drafted.labels(model).inc(usage.drafted)
+            self._accepted.labels(model).inc(usage.accepted)
+            self._reading.labels(model).inc(max(0.0, usage.reading_s))
+            self._read.labels(model).inc(max(0, answer.progress.read - answer.progress.cached))
+            self._queue.labels(model).observe(usage.waiting_s)
             if answer.first is not None:
-                self._first.observe(answer.first - run.began)
+                self._first.labels(model).observe(answer.first - run.began)
             if usage.generated > 1 and usage.decoding_s > 0:
-                self._each.observe(usage.decoding_s / (usage.generated - 1))
-        self._whole.observe(seconds)
+                self._each.labels(model).observe(usage.decoding_s / (usage.generated - 1))
+        self._whole.labels(model).observe(seconds)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
-class _Engine(Collector):
-    """What the engine says of itself, as of its last sign of life."""
+class _Engines(Collector):
+    """What the engines say of themselves, as of their last sign of life, and how often they were loaded."""
 
-    def __init__(self, status: Callable[[], Status], stats: Callable[[], dict[str, Any]], model: str) -> None:
-        self._status, self._stats, self._model = status, stats, model
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     def collect(self) -> Iterable[Metric]:
         """The numbers as they are now."""
-        status = self._status()
-        for name, meaning, value in (
-            ("vllm:num_requests_running", "Requests that are read or answered.", status.running),
-            ("vllm:num_requests_waiting", "Requests that wait.", status.waiting),
-            ("strata:engine_loaded_share", "How much of the model is loaded.", status.loaded),
-            ("strata:engine_silent_seconds", "Since the engine's last sign of life.", status.silent),
+        fleet = self._fleet
+        states = {served.name: served.status for served in fleet.all}
+        for name, meaning, attribute in (
+            ("vllm:num_requests_running", "Requests that are read or answered.", "running"),
+            ("vllm:num_requests_waiting", "Requests that wait.", "waiting"),
+            ("strata:engine_loaded_share", "How much of the model is loaded.", "loaded"),
+            ("strata:engine_silent_seconds", "Since the engine's last sign of life.", "silent"),
         ):
-            yield self._gauge(name, meaning, value)
-        restarts = CounterMetricFamily("strata:engine_restarts", "Starts after a death.", labels=["model_name"])
-        restarts.add_metric([self._model], status.restarts)
-        yield restarts
+            yield _gauge(name, meaning, {model: float(getattr(status, attribute)) for model, status in states.items()})
+        yield _counter("strata:engine_restarts", "Starts after a death.", {m: s.restarts for m, s in states.items()})
         state = GaugeMetricFamily("strata:engine_state", "1 for the state it is in.", labels=["model_name", "state"])
-        for known in State:
-            state.add_metric([self._model, known], float(status.state is known))
+        for model, status in states.items():
+            for known in State:
+                state.add_metric([model, known], float(status.state is known))
         yield state
-        for name, value in sorted(_flat(self._stats())):
-            yield self._gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", value)
+        past = fleet.history
+        waiting = {served.name: float(fleet.waiting(served)) for served in fleet.all}
+        yield _gauge("strata:model_requests_waiting", "Requests that wait until their model is loaded.", waiting)
+        yield _counter("strata:model_loads", "Loads on demand.", {m: p.loads for m, p in past.items()})
+        yield _counter("strata:model_load_failures", "Loads that failed.", {m: p.failures for m, p in past.items()})
+        yield _counter("strata:model_unloads", "Times it was unloaded.", {m: p.unloads for m, p in past.items()})
+        yield _counter("strata:model_load_seconds", "Time that loads took.", {m: p.seconds for m, p in past.items()})
+        found: dict[str, dict[str, float]] = {}
+        for served in fleet.all:
+            for name, value in _flat(served.client.stats):
+                found.setdefault(name, {})[served.name] = value
+        for name in sorted(found):
+            yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", found[name])
 
-    def _gauge(self, name: str, meaning: str, value: float) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, meaning, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
+
+def _gauge(name: str, meaning: str, values: dict[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=["model_name"])
+    for model, value in values.items():
+        family.add_metric([model], value)
+    return family
+
+
+def _counter(name: str, meaning: str, values: dict[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=["model_name"])
+    for model, value in values.items():
+        family.add_metric([model], value)
+    return family
 
 
 def _flat(values: dict[str, Any], before: str = "") -> Iterable[tuple[str, float]]:

@@ -120,6 +120,16 @@ class _Server(uvicorn.Server):
         self._desk = desk
         self._ending: asyncio.Task[None] | None = None
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        self._desk.fleet.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        self._desk.fleet.stop()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """The first signal ends the server in order, the second at once."""
@@ -180,10 +190,10 @@ def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> N
     server = server_of(desk)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    tell(f"serving {desk.served.name} at {address}")
+    tell(f"serving {', '.join(served.name for served in desk.fleet.all)} at {address}")
     with contextlib.closing(listener):
         asyncio.run(_main(server, desk, listener, tell))
-    if desk.served.error is not None:
+    if desk.served.error is not None and not desk.fleet.several:
         raise desk.served.error
 
 
@@ -196,7 +206,9 @@ async def _main(server: "_Server", desk: Desk, listener: socket.socket, tell: Ca
 
 
 async def _watch(server: "_Server", desk: Desk, tell: Callable[[str], None]) -> None:
-    """Tell when the model is there; end if it never will be."""
+    """Tell when the model is there; end if it never will be. Several come and go, which the log says."""
+    if desk.fleet.several:
+        return
     served = desk.served
     while served.known is None and served.error is None:  # noqa: ASYNC110  # set by a thread that knows no loop
         await asyncio.sleep(0.05)

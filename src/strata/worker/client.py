@@ -207,7 +207,8 @@ class Client:
     def sleep(self) -> bool:
         """Unload an engine that has nothing to do, until the next request or `wake`; its process ends.
 
-        Does not wait. Returns whether it goes: one that has a request stays. What it keeps is saved, if it has a folder.
+        Does not wait. Returns whether it goes: one that has a request stays. What it keeps is saved, if it has a
+        folder for it.
         """
         return self._supervisor.sleep()
 

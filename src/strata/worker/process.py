@@ -93,9 +93,8 @@ class Process:
             idle = engine.idle
             pause = self._beat if idle else min(self._beat, engine.wait())
             for order in self._orders(pause):
-                if isinstance(order, m.Shutdown):
-                    self._grace = max(GRACE, order.seconds)
                 if order is None or isinstance(order, m.Shutdown):
+                    self._grace = GRACE if order is None else max(GRACE, order.seconds)
                     return
                 self._obey(engine, order)
             if not engine.idle:

@@ -259,7 +259,9 @@ def test_the_least_recently_used_goes() -> None:
 
 
 def test_no_more_go_than_have_to() -> None:
-    one = Line([Spec(name="big", size=3), Spec(name="a", size=1), Spec(name="b", size=2), Spec(name="c", size=1)], room=4)
+    one = Line(
+        [Spec(name="big", size=3), Spec(name="a", size=1), Spec(name="b", size=2), Spec(name="c", size=1)], room=4
+    )
     for now, name in enumerate("abc"):
         one.want(name, name, now)
         load(one, name, now)

@@ -6,11 +6,11 @@ The rule, in the order in which it is applied to the line of waiting requests, o
 2. The oldest request for a model that is not there has the claim: if its model fits, it is loaded; if not, others have
    to go. Nobody behind it has a claim, so what is asked for first is loaded first, however small the next one is.
 3. Models without work go at once, the least recently used first. A model with work keeps its turn: for `turn` seconds
-   from when it was ready or when the claim came, whichever is later, it goes on taking requests. Then new ones wait, and
-   when the last answer has ended, it goes. An answer is never cut.
+   from when it was ready or when the claim came, whichever is later, it goes on taking requests. Then new ones wait,
+   and when the last answer has ended, it goes. An answer is never cut.
 
-So a model that is asked for all the time cannot keep another out for longer than its turn and its longest answer, and two
-models that are asked for in turns do not push each other out for every request.
+So a model that is asked for all the time cannot keep another out for longer than its turn and its longest answer, and
+two models that are asked for in turns do not push each other out for every request.
 """
 
 import math
@@ -160,8 +160,8 @@ class Line:
         actions: list[Action] = []
         claimed = False
         closed: set[str] = set()
-        for name in [model.spec.name for model in self._models.values() if model.wanted]:
-            if self._models[name].phase is Phase.ASLEEP and self._fits(name):
+        for name, model in self._models.items():
+            if model.wanted and model.phase is Phase.ASLEEP and self._fits(name):
                 actions.append(self._load(name))
         for ticket, waiting in list(self._line.items()):
             model = self._models[waiting.model]
