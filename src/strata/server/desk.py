@@ -69,7 +69,7 @@ class Desk:
         """
         if self.ending:
             raise ApiError(503, "the server is ending", code="shutdown", retry=5)
-        if not self.fleet.several:
+        if served.awaited:
             served.demand()
         run = Run(served, ask, self._prepare)
         run.path = request.scope["path"]

@@ -62,7 +62,7 @@ async def completions(request: Request, desk: Desk) -> Response:
     """OpenAI's continuation of texts."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if not desk.fleet.several:
+    if served.awaited:
         served.demand()
     read = await asyncio.to_thread(
         read_completion, body, served.tokenizer, served.vocabulary, desk.options, _client(request)
@@ -84,7 +84,7 @@ async def count_tokens(request: Request, desk: Desk) -> Response:
     """Anthropic's count of a prompt's tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if not desk.fleet.several:
+    if served.awaited:
         served.demand()
     return json_response(await asyncio.to_thread(count, body, served, desk.options))
 
@@ -117,7 +117,7 @@ async def tokenize(request: Request, desk: Desk) -> Response:
     """Text or conversation to tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if not desk.fleet.several:
+    if served.awaited:
         served.demand()
     return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.options))
 

@@ -22,6 +22,7 @@ class Served:
         name: what clients call it.
         client: the engine.
         aliases: other names; * stands for anything.
+        awaited: it is loaded when the server starts, and until it has been there once requests are refused.
         error: why it could not be loaded.
         created: when it was put behind the server, in seconds since 1970.
     """
@@ -47,6 +48,7 @@ class Served:
         self.name = name
         self.client = client
         self.aliases = aliases
+        self.awaited = awaited
         self.created = int(time.time())
         self.error: StrataError | None = None
         self._file = file

@@ -193,7 +193,7 @@ def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> N
     tell(f"serving {', '.join(served.name for served in desk.fleet.all)} at {address}")
     with contextlib.closing(listener):
         asyncio.run(_main(server, desk, listener, tell))
-    if desk.served.error is not None and not desk.fleet.several:
+    if desk.served.error is not None:
         raise desk.served.error
 
 
@@ -206,10 +206,10 @@ async def _main(server: "_Server", desk: Desk, listener: socket.socket, tell: Ca
 
 
 async def _watch(server: "_Server", desk: Desk, tell: Callable[[str], None]) -> None:
-    """Tell when the model is there; end if it never will be. Several come and go, which the log says."""
-    if desk.fleet.several:
-        return
+    """Tell when the model is there; end if it never will be. Those on demand come and go, which the log says."""
     served = desk.served
+    if not served.awaited:
+        return
     while served.known is None and served.error is None:  # noqa: ASYNC110  # set by a thread that knows no loop
         await asyncio.sleep(0.05)
     if served.error is None:

@@ -152,7 +152,7 @@ class Fleet:
 
     def able(self, served: Served) -> bool:
         """Whether a request for it would be worked on, at once or after loading."""
-        if self._members[served.name].fixed or not self.several:
+        if served.awaited:
             return served.ready
         return self._line.phase(served.name) is Phase.READY or not self.history[served.name].reason
 

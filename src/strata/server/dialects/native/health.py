@@ -14,7 +14,7 @@ def health(fleet: Fleet) -> tuple[int, dict[str, Any]]:
 
     Of several models it is enough that one can be loaded or is there.
     """
-    if not fleet.several:
+    if fleet.first.awaited:
         return _health(fleet.first)
     told: dict[str, Any] = {"models": {served.name: fleet.state(served) for served in fleet.all}}
     if any(fleet.able(served) for served in fleet.all):
