@@ -278,6 +278,7 @@ class Fleet:
                 case Load(model=name):
                     self.history[name].began = now
                     self._members[name].served.client.wake()
+                    asyncio.get_running_loop().call_soon(self._look)  # it may be there already, and say nothing new
                 case Unload(model=name):
                     self.history[name].unloads += 1
                     self._members[name].served.client.sleep()
