@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from strata.server import replying
 from strata.server.ask import Ask
+from strata.server.connection import Door
 from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
 from strata.server.fleet.fleet import Fleet, opened
@@ -29,6 +30,7 @@ class Desk:
     Attributes:
         options: how it is set up.
         fleet: the models.
+        door: the connections.
         metrics: numbers.
         responses: those that are kept.
         ending: whether the server is about to end.
@@ -37,7 +39,8 @@ class Desk:
     def __init__(self, served: Served | Fleet, options: Options) -> None:
         self.fleet = Fleet.of(served) if isinstance(served, Served) else served
         self.options = options
-        self.metrics = Metrics(self.fleet)
+        self.door = Door(options.connections, options.unread)
+        self.metrics = Metrics(self.fleet, self.door)
         self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from strata.server.connection import Door
 from strata.server.fleet.fleet import Fleet
 from strata.server.run import Run
 from strata.worker import State
@@ -22,12 +23,14 @@ class Metrics:
     """Counters of one server.
 
     Args:
-        fleet: the models; a model's name is a label of all numbers.
+        fleet: the models; a model's name is a label of all their numbers.
+        door: the connections.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, door: Door) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Engines(fleet))
+        self._registry.register(_Connections(door))
         label = ("model_name",)
 
         def counter(name: str, meaning: str, *more: str) -> Counter:
@@ -129,6 +132,22 @@ class _Engines(Collector):
                 found.setdefault(name, {})[served.name] = value
         for name in sorted(found):
             yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", found[name])
+
+
+class _Connections(Collector):
+    """Who is there, whatever the model."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        door = self._door
+        yield GaugeMetricFamily("strata:connections", "Open connections.", value=len(door))
+        yield CounterMetricFamily("strata:connections_refused", "Connections beyond the limit.", value=door.refused)
+        yield CounterMetricFamily(
+            "strata:connections_dropped", "Connections that rested and were closed for new ones.", value=door.dropped
+        )
 
 
 def _gauge(name: str, meaning: str, values: dict[str, float]) -> GaugeMetricFamily:
