@@ -15,6 +15,7 @@ from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
 from strata.server.fleet.fleet import Fleet, opened
 from strata.server.metrics import Metrics
+from strata.server.monitor import Monitor
 from strata.server.options import Options
 from strata.server.rendering import Turn, turns
 from strata.server.run import Run
@@ -32,6 +33,7 @@ class Desk:
         fleet: the models.
         door: the connections.
         metrics: numbers.
+        monitor: the same for the page, and requests one by one.
         responses: those that are kept.
         ending: whether the server is about to end.
     """
@@ -44,6 +46,7 @@ class Desk:
         self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()
+        self.monitor = Monitor(lambda: self.fleet.all, lambda: self._runs, lambda: self.ending)
 
     @property
     def served(self) -> Served:
@@ -99,6 +102,7 @@ class Desk:
         """The server ends: end what is under way, with an error in its own form."""
         for run in list(self._runs):
             run.abort(ApiError(503, "the server is ending, and this answer with it", code="shutdown", retry=5))
+        self.monitor.end()
 
     @property
     def busy(self) -> bool:
@@ -114,6 +118,7 @@ class Desk:
             return  # it was refused, which has a line of its own
         seconds = time.monotonic() - run.began
         self.metrics.ended(run, seconds)
+        self.monitor.ended(run, seconds)
         usages = [answer.usage for answer in run.answers]
         _log.info(
             "%s%s %s: %s%s, prompt %d (%d known), generated %d, %.2f s",

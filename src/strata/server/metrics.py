@@ -9,7 +9,10 @@ from prometheus_client.registry import Collector
 
 from strata.server.connection import Door
 from strata.server.fleet.fleet import Fleet
+from strata.server.monitor.machine import Processes, memory
+from strata.server.monitor.numbers import Numbers
 from strata.server.run import Run
+from strata.server.served import Served
 from strata.worker import State
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody asked for
@@ -31,6 +34,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_Engines(fleet))
         self._registry.register(_Connections(door))
+        self._registry.register(_Machine(fleet))
         label = ("model_name",)
 
         def counter(name: str, meaning: str, *more: str) -> Counter:
@@ -97,41 +101,127 @@ class Metrics:
 
 
 class _Engines(Collector):
-    """What the engines say of themselves, as of their last sign of life, and how often they were loaded."""
+    """All engines: each number once, with a row for each model."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._engines = [_Engine(served) for served in fleet.all]
 
     def collect(self) -> Iterable[Metric]:
         """The numbers as they are now."""
-        fleet = self._fleet
-        states = {served.name: served.status for served in fleet.all}
-        for name, meaning, attribute in (
-            ("vllm:num_requests_running", "Requests that are read or answered.", "running"),
-            ("vllm:num_requests_waiting", "Requests that wait.", "waiting"),
-            ("strata:engine_loaded_share", "How much of the model is loaded.", "loaded"),
-            ("strata:engine_silent_seconds", "Since the engine's last sign of life.", "silent"),
-        ):
-            yield _gauge(name, meaning, {model: float(getattr(status, attribute)) for model, status in states.items()})
-        yield _counter("strata:engine_restarts", "Starts after a death.", {m: s.restarts for m, s in states.items()})
-        state = GaugeMetricFamily("strata:engine_state", "1 for the state it is in.", labels=["model_name", "state"])
-        for model, status in states.items():
-            for known in State:
-                state.add_metric([model, known], float(status.state is known))
-        yield state
-        past = fleet.history
+        found: dict[str, Metric] = {}
+        for engine in self._engines:
+            for metric in engine.collect():
+                if metric.name in found:
+                    found[metric.name].samples += metric.samples
+                else:
+                    found[metric.name] = metric
+        yield from found.values()
+        past, fleet = self._fleet.history, self._fleet
         waiting = {served.name: float(fleet.waiting(served)) for served in fleet.all}
         yield _gauge("strata:model_requests_waiting", "Requests that wait until their model is loaded.", waiting)
         yield _counter("strata:model_loads", "Loads on demand.", {m: p.loads for m, p in past.items()})
         yield _counter("strata:model_load_failures", "Loads that failed.", {m: p.failures for m, p in past.items()})
         yield _counter("strata:model_unloads", "Times it was unloaded.", {m: p.unloads for m, p in past.items()})
         yield _counter("strata:model_load_seconds", "Time that loads took.", {m: p.seconds for m, p in past.items()})
-        found: dict[str, dict[str, float]] = {}
-        for served in fleet.all:
-            for name, value in _flat(served.client.stats):
-                found.setdefault(name, {})[served.name] = value
-        for name in sorted(found):
-            yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", found[name])
+
+
+class _Engine(Collector):
+    """What the engine says of itself, as of its last sign of life."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._model = served, served.name
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        status = self._served.status
+        for name, meaning, value in (
+            ("vllm:num_requests_running", "Requests that are read or answered.", status.running),
+            ("vllm:num_requests_waiting", "Requests that wait.", status.waiting),
+            ("strata:engine_loaded_share", "How much of the model is loaded.", status.loaded),
+            ("strata:engine_silent_seconds", "Since the engine's last sign of life.", status.silent),
+        ):
+            yield _gauge(name, meaning, {self._model: float(value)})
+        yield _counter("strata:engine_restarts", "Starts after a death.", {self._model: float(status.restarts)})
+        state = GaugeMetricFamily("strata:engine_state", "1 for the state it is in.", labels=["model_name", "state"])
+        for known in State:
+            state.add_metric([self._model, known], float(status.state is known))
+        yield state
+        yield _counter("strata:engine_stalls", "Silences of five seconds or more.", {self._model: float(status.stalls)})
+        stats = self._served.client.stats
+        numbers = Numbers.of(stats)
+        for name, meaning, speed in (
+            ("vllm:avg_prompt_throughput_toks_per_s", "Tokens of prompts read a second, now.", numbers.read_speed),
+            ("vllm:avg_generation_throughput_toks_per_s", "Tokens of answers a second, now.", numbers.answer_speed),
+        ):
+            yield _gauge(name, meaning, {self._model: float(speed if status.ready else 0.0)})
+        yield from self._drafts(numbers)
+        yield from self._work(numbers)
+        told = {"drafts", "sources", "experts", "phases"}
+        for name, value in sorted(_flat({name: value for name, value in stats.items() if name not in told})):
+            yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", {self._model: value})
+
+    def _drafts(self, numbers: Numbers) -> Iterable[Metric]:
+        """Guesses by their place behind the newest token, which vLLM counts from 0, and by where they come from."""
+        for name, meaning, values in (
+            ("strata:draft_tokens_per_pos", "Tokens guessed at this place.", numbers.drafts.get("offered", ())),
+            (
+                "vllm:spec_decode_num_accepted_tokens_per_pos",
+                "Guesses at this place that were right.",
+                numbers.drafts.get("accepted", ()),
+            ),
+        ):
+            family = CounterMetricFamily(name, meaning, labels=["model_name", "position"])
+            for place, value in enumerate(values):
+                family.add_metric([self._model, str(place)], value)
+            yield family
+        for place, (name, meaning) in enumerate(
+            (
+                ("strata:draft_tokens_by_source", "Tokens guessed, by where the guess comes from."),
+                ("strata:draft_accepted_by_source", "Guesses that were right."),
+            )
+        ):
+            family = CounterMetricFamily(name, meaning, labels=["model_name", "source"])
+            for source, counts in numbers.sources.items():
+                family.add_metric([self._model, source], counts[place])
+            yield family
+
+    def _work(self, numbers: Numbers) -> Iterable[Metric]:
+        experts = CounterMetricFamily(
+            "strata:expert_hits", "Experts visited, by where they were found.", labels=["model_name", "tier"]
+        )
+        for tier, hits in numbers.experts.items():
+            experts.add_metric([self._model, tier], hits)
+        yield experts
+        phases = CounterMetricFamily(
+            "strata:engine_seconds", "Time of windows and passes by phase.", labels=["model_name", "phase"]
+        )
+        for phase, seconds in numbers.phases.items():
+            phases.add_metric([self._model, phase], seconds)
+        yield phases
+
+
+class _Machine(Collector):
+    """Memory and processes."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._processes = Processes()
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        found = memory()
+        ram = GaugeMetricFamily("strata:ram_bytes", "Main memory.", labels=["what"])
+        for what, value in (("total", found.total), ("available", found.available), ("limit", found.limit)):
+            if value is not None:
+                ram.add_metric([what], value)
+        yield ram
+        resident = GaugeMetricFamily(
+            "strata:process_resident_bytes", "Memory of a process.", labels=["process", "name"]
+        )
+        for process in self._processes.look((served.name, served.status.pid) for served in self._fleet.all):
+            resident.add_metric([process.kind, process.name], process.resident)
+        yield resident
 
 
 class _Connections(Collector):

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from strata.errors import QueueFullError, StrataError
 from strata.worker.errors import Kind
-from strata.worker.messages import Failed, Finished, Progress, Ready, Submit, Tokens
+from strata.worker.messages import Failed, Finished, Holdings, Progress, Ready, Submit, Tokens
 
 OnLoad = Callable[[int, int], None]
 
@@ -61,8 +61,12 @@ class Engine(Protocol):
         """Counters by name; cheap."""
         ...
 
-    def trace(self) -> bytes:
-        """The last windows as Chrome/Perfetto JSON text."""
+    def holdings(self) -> Holdings:
+        """What it holds; need not be cheap."""
+        ...
+
+    def trace(self, windows: int | None = None) -> bytes:
+        """So many of the last windows, or all that are known, as Chrome/Perfetto JSON text."""
         ...
 
     def close(self) -> None:
