@@ -152,7 +152,7 @@ class Look:
         )  # fmt: skip
         look.look[(count,)](
             logits, *own, *found, scales, draws, self._found, self._where, told, v, parts,
-            BLOCK=_power(parts), ENTRIES=entries, MOST=MOST, **dependent, num_warps=8,
+            BLOCK=_power(parts), ENTRIES=entries, MOST=MOST, **dependent, num_warps=4,
         )  # fmt: skip
         look.draw[(count,)](
             logits, y, banned, masks, scales, self._found, self._where, told, v, parts, self._words,

@@ -185,6 +185,6 @@ def _look(pdl: dict[str, bool]) -> list[Kernel]:
             {"BLOCK": 1024, **pdl}, 4,
         ),
         _kernel("look.parts", look.look_parts, {**rows, **own, **parts, **sizes, "WORDS": "i32"}, each, 4),
-        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 8),
+        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 4),
         _kernel("look.draw", look.draw, {**rows, **place, **sizes, "WORDS": "i32"}, each, 4),
     ]  # fmt: skip
