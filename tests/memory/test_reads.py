@@ -181,7 +181,8 @@ def test_a_late_refusal_falls_back_and_is_said_once(some_file, caplog):
 def test_short_reads_and_interruptions_leave_no_gap(some_file, direct):
     path, data = some_file()
     source = ReadFile(path, direct=direct)
-    small = source.block + 1000 if source.direct else 1000
+    begun = source.direct
+    small = source.block + 1000 if begun else 1000
 
     def decide(call, _file, nbytes, _offset):
         return (-errno.EINTR, small, nbytes)[call % 3]
@@ -190,6 +191,7 @@ def test_short_reads_and_interruptions_leave_no_gap(some_file, direct):
     for inside in (True, False):
         same(fetched(pool, source, EDGES, room=inside), data, EDGES)
     pool.close()
+    assert source.direct == begun
 
 
 def test_a_file_that_shrank_is_named(readers, some_file):
