@@ -8,6 +8,7 @@ from collections.abc import Callable
 from strata.memory.reads import pread
 
 _KIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, use_errno=True)
+_KEPT: list[object] = []  # threads know the address alone
 
 
 class Faulty:
@@ -34,5 +35,6 @@ class Faulty:
                 ctypes.set_errno(error.errno or errno.EIO)
                 return -1
 
-        self._kept = _KIND(read)
-        self.functions = (ctypes.cast(self._kept, ctypes.c_void_p).value or 0, pread.system()[1])
+        function = _KIND(read)
+        _KEPT.append(function)
+        self.functions = (ctypes.cast(function, ctypes.c_void_p).value or 0, pread.system()[1])

@@ -74,7 +74,7 @@ def _read(pread, error, file, to, room, offset, needed, block):
         if got < 0:
             number = _error(error)
             if number != EINTR:
-                return -number
+                return -max(number, 1)
             continue
         after = done + got
         if after < needed:

@@ -44,6 +44,12 @@ class Item(NamedTuple):
     room: bool = False
 
 
+I64 = NDArray[np.int64]
+
+Words = tuple[I64, I64]
+"""Items as compiled code takes them, int64 [n, 8], and their blocks, negative where they are read in place."""
+
+
 class Ticket:
     """Reads that are under way. Whoever holds it keeps what they write to.
 
@@ -52,13 +58,13 @@ class Ticket:
         ended: when the last was done; 0 before.
     """
 
-    def __init__(self, items: Sequence[Item], keeps: Any) -> None:
+    def __init__(self, words: Words, files: Sequence[ReadFile], keeps: Any) -> None:
         self.began = time.perf_counter()
         self.ended = 0.0
         self._keeps = keeps
-        self._parts = [part for item in items for part in _parts(item)]
-        count = len(self._parts)
-        self._items, self._ways = _words(self._parts)
+        self._files = files
+        self._items, self._ways = words
+        count = len(self._items)
         self._batch = np.array([self._items.ctypes.data, count, 0, 0], np.int64)
         self._lock = threading.Lock()
         self._left = count
@@ -67,7 +73,7 @@ class Ticket:
             self._finish(0)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._items)
 
     @property
     def done(self) -> bool:
@@ -77,7 +83,7 @@ class Ticket:
     @property
     def nbytes(self) -> int:
         """Bytes that are wanted."""
-        return sum(part.nbytes for part in self._parts)
+        return int(self._items[:, pread.WANTED // 8].sum())
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when everything has been read.
@@ -110,21 +116,17 @@ class Ticket:
     def _check(self) -> None:
         results = self._items[:, pread.RESULT // 8]
         for i in np.flatnonzero(results <= 0).tolist():
-            part, number = self._parts[i], -int(results[i])
+            number, file = -int(results[i]), self._files[i if len(self._files) > 1 else 0]
+            columns = (pread.OFFSET, pread.SKIP, pread.WANTED, pread.TO)
+            at, skip, nbytes, to = (int(self._items[i, column // 8]) for column in columns)
             if number not in REFUSED or abs(int(self._ways[i])) == 1:
-                raise (
-                    part.file.ended(part.offset) if results[i] == pread.SHORT else part.file.failed(part.offset, number)
-                )
-            part.file.refuse(os.strerror(number))
-            self._again(i)
-
-    def _again(self, i: int) -> None:
-        """A direct read that was refused after all, in this thread."""
-        part = self._parts[i]
-        whole = np.empty(part.nbytes, np.uint8)
-        part.file.read(whole.data, part.offset)
-        _memory(part.to, part.nbytes)[:] = whole
-        self._items[i, pread.RESULT // 8] = part.nbytes
+                raise file.ended(at + skip) if results[i] == pread.SHORT else file.failed(at + skip, number)
+            # A direct read that was refused after all: in this thread.
+            file.refuse(os.strerror(number))
+            whole = np.empty(nbytes, np.uint8)
+            file.read(whole.data, at + skip)
+            _memory(to, nbytes)[:] = whole
+            results[i] = nbytes
 
 
 class Readers:
@@ -156,7 +158,34 @@ class Readers:
             items: what, in the order in which it is begun.
             keeps: what must live until everything has been read: the memory that is written to.
         """
-        ticket = Ticket(items, keeps)
+        parts = [part for item in items for part in _parts(item)]
+        return self._begun(Ticket(_words(parts), [part.file for part in parts], keeps))
+
+    def submit_rows(self, file: ReadFile, offsets: I64, nbytes: int, targets: I64, keeps: Any = None) -> Ticket:
+        """Begin to read many short pieces of one length.
+
+        Args:
+            file: of all.
+            offsets: int64 [n], where each begins.
+            nbytes: of each.
+            targets: int64 [n], addresses they go to.
+            keeps: as for `submit`.
+        """
+        items, block = np.empty((len(offsets), 8), np.int64), file.block
+        first = offsets - offsets % block
+        end = offsets + nbytes
+        items[:, pread.FILE // 8] = file.descriptor
+        items[:, pread.OFFSET // 8] = first
+        items[:, pread.ROOM // 8] = -(-end // block) * block - first
+        items[:, pread.NEEDED // 8] = end - first
+        items[:, pread.SKIP // 8] = offsets - first
+        items[:, pread.WANTED // 8] = nbytes
+        items[:, pread.TO // 8] = targets
+        items[:, pread.RESULT // 8] = 0
+        ways = np.full(len(offsets), -1 if block == 1 else block, np.int64)
+        return self._begun(Ticket((items, ways), (file,), keeps))
+
+    def _begun(self, ticket: Ticket) -> Ticket:
         if len(ticket):
             self._start()
             for _ in range(min(self._count, len(ticket))):
@@ -205,8 +234,8 @@ def _parts(item: Item) -> list[Item]:
     return [item._replace(offset=item.offset + at, nbytes=end - at, to=item.to + at) for at, end in pairwise(cuts)]
 
 
-def _words(parts: Sequence[Item]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Items as compiled code takes them, int64 [n, 8], and their blocks, negative where they are read in place."""
+def _words(parts: Sequence[Item]) -> Words:
+    """Items for compiled code."""
     items, ways = np.zeros((len(parts), 8), np.int64), np.ones(len(parts), np.int64)
     for i, (file, offset, nbytes, to, room) in enumerate(parts):
         block = file.block
