@@ -11,7 +11,7 @@ from strata.formats import by_name, dequantise
 from strata.gguf import TensorData, open_model, write_model
 from strata.memory.errors import StorageError
 from strata.memory.ngram import MODES, Table, rows_in
-from strata.memory.reads import ReadFile, Readers
+from strata.memory.reads import Readers, ReadFile
 from support.blocks import random_blocks
 from support.faults import Faulty
 
@@ -64,7 +64,9 @@ def test_rows_are_the_reference_decoders(kind, mode, tmp_path, readers):
         expected = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[kind])
     rows = rows_in(mode, table, readers, cached=500)
     size = table.row_bytes
-    pages = np.flatnonzero((table.offset + np.arange(ROWS) * size) // 4096 != (table.offset + np.arange(1, ROWS + 1) * size - 1) // 4096)
+    pages = np.flatnonzero(
+        (table.offset + np.arange(ROWS) * size) // 4096 != (table.offset + np.arange(1, ROWS + 1) * size - 1) // 4096
+    )
     assert len(pages) > 5
     for numbers in [*picks(), pages, *picks()]:
         found = rows.take(rows.ask(numbers))

@@ -14,7 +14,7 @@ from strata.memory.arena.filling import Filling, fill
 from strata.memory.arena.region import Region
 from strata.memory.errors import StorageError
 from strata.memory.ngram.cache import RowCache
-from strata.memory.reads import Item, ReadFile, Readers, Ticket
+from strata.memory.reads import Item, Readers, ReadFile, Ticket
 
 MODES = ("ram", "mmap", "direct")
 """Ways to read: all of it in memory, through the system's file cache, or row by row past it."""
