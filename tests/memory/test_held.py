@@ -68,7 +68,8 @@ class Model(RuleBasedStateMachine):
             )
             assert len(given) >= min(len(experts), free + len(worse))
         assert len(out) == max(0, len(given) - free)
-        assert len(set(out)) == len(out) and set(out) <= set(open_)
+        assert len(set(out)) == len(out)
+        assert set(out) <= set(open_)
         if out and len(out) < len(open_):
             stays = min(self.score(who) for who in open_ if who not in out)
             goes = max(self.score(who) for who in out)

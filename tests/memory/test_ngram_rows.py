@@ -58,10 +58,7 @@ def picks():
 @pytest.mark.parametrize("kind", TYPES)
 def test_rows_are_the_reference_decoders(kind, mode, tmp_path, readers):
     table, raw = table_of(kind, tmp_path)
-    if kind == "F32":
-        expected = raw.view(np.float32)
-    else:
-        expected = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[kind])
+    expected = raw.view(np.float32) if kind == "F32" else gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[kind])
     rows = rows_in(mode, table, readers, cached=500)
     size = table.row_bytes
     pages = np.flatnonzero(

@@ -39,7 +39,7 @@ def model(tmp_path_factory):
 
 def bytes_for(*slots):
     """Memory for so many slots of each size, and for the bytes that are nobody's."""
-    return sum(SlotShape(parts).nbytes * count for parts, count in zip(PARTS, slots, strict=True))
+    return 8192 + sum(SlotShape(parts).nbytes * count for parts, count in zip(PARTS, slots, strict=True))
 
 
 def at(address, nbytes):
@@ -78,7 +78,6 @@ def test_any_visits_in_any_memory(model, data):
     hits = misses = 0
     try:
         for _ in range(data.draw(st.integers(1, 4))):
-            tier.begin()
             for layer in range(COUNT):
                 wanted = np.array(sorted(data.draw(st.sets(st.integers(0, EXPERTS - 1), max_size=EXPERTS))), np.int64)
                 here = int(tier.held.holds(layer, wanted).sum())
@@ -144,7 +143,6 @@ def test_often_visited_experts_stay(model):
     pool = Readers(2)
     tier = ExpertTier(layers[:1], pool, bytes_for(4, 0))
     for _ in range(20):
-        tier.begin()
         list(tier.visit(0, np.array([3, 5])))
     list(tier.visit(0, np.arange(EXPERTS)))
     assert tier.held.holds(0, np.array([3, 5])).all()

@@ -131,7 +131,10 @@ def _engine(
     }
     if settings.cache_folder is not None:
         scheduling["folder"] = str(Path(settings.cache_folder).expanduser().absolute())
-    return ModelEngine(path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv)
+    return ModelEngine(
+        path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv, settings.device,
+        settings.ram, settings.ngram,
+    )  # fmt: skip
 
 
 def _options(settings: Settings, resolved: Resolved) -> "Options":

@@ -159,4 +159,29 @@ class Number:
         return number
 
 
-Kind = Text | Matching | Choice | Switch | Integer | Number
+_UNITS = {"": 1, "B": 1, **{f"{letter}B": 1000**i for i, letter in enumerate("kMGT", 1)}}
+_UNITS |= {"KB": 1000, **{f"{letter}iB": 1024**i for i, letter in enumerate("KMGT", 1)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A number of bytes, with a unit as people write it; it becomes an integer."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "a number of bytes such as 4GB or 512MiB"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types; a plain number is bytes."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", str(value))
+        if isinstance(value, bool | float) or match is None or match[2] not in _UNITS:
+            raise UnfitError(self.meaning)
+        return int(float(match[1]) * _UNITS[match[2]] + 0.5)
+
+
+Kind = Text | Matching | Choice | Switch | Integer | Number | Bytes

@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
-from strata.loading import gpu, ram
+from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
+from strata.loading.ram import measure
+from strata.loading.storage import arranged, check_storage, divide, is_expert
 from strata.loading.stretch import stretched
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
+    from strata.loading.storage import Storage
     from strata.model import Inventory, ModelConfig, Network
 
 SMALL = 4_000_000
@@ -40,11 +43,13 @@ class Loaded(NamedTuple):
         network: it.
         unused: names of tensors that it has no use for.
         placement: where it is.
+        storage: what reads weights while it runs, if anything does.
     """
 
     network: "Network"
     unused: tuple[str, ...]
     placement: Placement
+    storage: "Storage | None" = None
 
 
 def check_threads(threads: int | None) -> None:
@@ -65,6 +70,8 @@ def load_network(
     rope_scale: float | None = None,
     kv: str | None = None,
     device: str = AUTO,
+    ram: int | None = None,
+    ngram: str | None = None,
     conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
 ) -> Loaded:
@@ -82,6 +89,9 @@ def load_network(
         kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
+        ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
+            them. None is what is available.
+        ngram: how rows of the n-gram table are read, see `strata.loading.storage`.
         conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
@@ -96,6 +106,7 @@ def load_network(
 
     check_threads(threads)
     check_device(device)
+    check_storage(ram, ngram)
     try:
         config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
         why = ""
@@ -111,7 +122,7 @@ def load_network(
                 log.info("not on the GPU: %s", why)
         if config.qsa.kv == gpu.KV:
             raise RequestError(f"keys and values are kept as {gpu.KV} on a GPU only; leave --kv (kv=) out")
-        return _on_cpu(file, config, threads, on_load, why)
+        return _on_cpu(file, config, threads, on_load, why, ram, ngram)
     except ModelError as error:
         raise file.error(error) from error
 
@@ -155,7 +166,15 @@ def _on_gpu(
     return Loaded(network, inventory.unused, placement)
 
 
-def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None, why: str) -> Loaded:
+def _on_cpu(
+    file: "ModelFile",
+    config: "ModelConfig",
+    threads: int | None,
+    on_load: OnLoad | None,
+    why: str,
+    most: int | None,
+    ngram: str | None,
+) -> Loaded:
     import torch
 
     from strata.experts.pool import choose, read
@@ -163,21 +182,32 @@ def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_lo
     from strata.ops import bind, workers
 
     inventory = _inventory(file, config)
-    ram.check(inventory.bytes, ram.measure())
+    division = divide(file.directory, config, inventory.bytes, measure(), most, ngram)
     if threads is None and config.V * config.H < SMALL:
         threads = 1
     workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
     if threads is not None:
         torch.set_num_threads(threads)
-    weights = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
-    placement = Placement(CPU, weights=inventory.bytes, why=why)
-    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement)
+    first = inventory.bytes if division.slots is None else division.dense
+    total = first + min(division.slots or 0, division.experts) + division.table
+    weights = load_weights(_Watched(file.directory, total, on_load, touch_experts=division.slots is None), config)
+    weights, storage = arranged(
+        weights, file.directory, config, division, ngram,
+        (lambda done: on_load(min(first + done, total), total)) if on_load else None,
+    )  # fmt: skip
+    if on_load:
+        on_load(total, total)
+    placement = Placement(CPU, weights=first, why=why, storage=str(division))
+    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement, storage)
 
 
 class _Watched:
     """A directory that reports what has been loaded from it."""
 
-    def __init__(self, directory: TensorDirectory, total: int, on_load: OnLoad | None) -> None:
+    def __init__(
+        self, directory: TensorDirectory, total: int, on_load: OnLoad | None, *, touch_experts: bool = True
+    ) -> None:
+        self._touch_experts = touch_experts
         self._directory = directory
         self._total = total
         self._on_load = on_load
@@ -194,6 +224,8 @@ class _Watched:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         stored = self._directory.raw(name)
+        if not self._touch_experts and is_expert(name):
+            return stored
         # One byte of every page, so that the file is in memory when the first token needs it, and progress is true.
         stored.reshape(-1)[:: mmap.PAGESIZE].max(initial=0)
         self._report(stored.nbytes)

@@ -18,6 +18,7 @@ from strata.worker.errors import Kind, is_device, is_memory
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
+    from strata.loading.storage import Storage
     from strata.model import Network
     from strata.text.grammar import Grammars
 
@@ -52,6 +53,7 @@ class Resident:
         sampling: Sampling,
         trace: Trace,
         network: "Network",
+        storage: "Storage | None" = None,
     ) -> None:
         """Put together.
 
@@ -62,7 +64,9 @@ class Resident:
             sampling: values used where a request says nothing.
             trace: where the scheduler notes its windows.
             network: what the scheduler computes with.
+            storage: what reads its weights meanwhile.
         """
+        self._storage = storage
         self.ready = ready
         self.network = network
         self._scheduler = scheduler
@@ -89,6 +93,8 @@ class Resident:
             rope_scale=setup.rope_scale,
             kv=setup.kv,
             device=setup.device,
+            ram=setup.ram,
+            ngram=setup.ngram,
             on_load=on_load,
             options=setup.options,
         )
@@ -103,6 +109,8 @@ class Resident:
         rope_scale: float | None = None,
         kv: str | None = None,
         device: str = "auto",
+        ram: int | None = None,
+        ngram: str | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
     ) -> Self:
@@ -115,6 +123,8 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
+            ram: most bytes of main memory for weights; None for what is available.
+            ngram: how rows of the n-gram table are read; None for what suits it.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
 
@@ -123,13 +133,15 @@ class Resident:
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement = load_network(
+        network, unused, placement, storage = load_network(
             file,
             threads=threads,
             context=context,
             rope_scale=rope_scale,
             kv=kv,
             device=device,
+            ram=ram,
+            ngram=ngram,
             conversations=scheduling.slots,
             on_load=on_load,
         )
@@ -153,7 +165,7 @@ class Resident:
             placed=str(placement),
             why=placement.why,
         )
-        return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
+        return cls(scheduler, file.tokenizer, ready, sampling, trace, network, storage)
 
     @property
     def idle(self) -> bool:
@@ -219,7 +231,7 @@ class Resident:
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        return asdict(self._scheduler.stats())
+        return asdict(self._scheduler.stats()) | (self._storage.stats() if self._storage else {})
 
     def trace(self) -> bytes:
         """The last windows."""
@@ -228,6 +240,8 @@ class Resident:
     def close(self) -> None:
         """Complete what is being saved."""
         self._scheduler.close()
+        if self._storage:
+            self._storage.end()
 
     def _constraint(self, request: m.Submit) -> "Constraint | None":
         form = self._form(request.grammar)

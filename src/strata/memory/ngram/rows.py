@@ -156,7 +156,9 @@ def rows_in(
         table: where they lie.
         readers: who reads.
         cached: rows that are kept, for "direct".
-        on_progress, stop, available: as for `strata.memory.arena.filling.fill`, for "ram".
+        on_progress: for "ram", as for `strata.memory.arena.filling.fill`.
+        stop: likewise.
+        available: likewise.
     """
     if mode == "direct":
         return DirectRows(table, readers, cached)

@@ -144,6 +144,8 @@ class Readers:
         self._threads: list[threading.Thread] = []
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._ended = weakref.finalize(self, _end, self._queue, threads)
+        self._ended.atexit = False  # daemons; `_close_all` waits for them
         _ALL.add(self)
 
     @property
@@ -206,6 +208,9 @@ class Readers:
         with self._lock:
             if self._process != os.getpid():  # a forked child has none of the threads, and their queue may be locked
                 self._threads, self._queue, self._process = [], queue.SimpleQueue(), os.getpid()
+                self._ended.detach()
+                self._ended = weakref.finalize(self, _end, self._queue, self._count)
+                self._ended.atexit = False
             if self._threads:
                 return
             functions = pread.system() if self._functions is None else self._functions
@@ -216,6 +221,12 @@ class Readers:
                 )
                 thread.start()
                 self._threads.append(thread)
+
+
+def _end(tickets: "queue.SimpleQueue[Ticket | None]", threads: int) -> None:
+    """Nobody can ask any more: threads go when they have done what they were asked."""
+    for _ in range(threads):
+        tickets.put(None)
 
 
 def _serve(tickets: "queue.SimpleQueue[Ticket | None]", functions: tuple[int, int]) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -72,9 +72,9 @@ class ExpertTier:
         shapes = [shape_of(expert) for expert in layers]
         self._shapes = sorted(set(shapes), key=lambda shape: shape.parts)
         self._class = [self._shapes.index(shape) for shape in shapes]
-        counts = shared_out(self._shapes, [self._class.count(kind) * self._experts for kind in range(len(self._shapes))],
-                            nbytes, least)  # fmt: skip
         ones = -(-max(max(shape.parts) for shape in self._shapes) // 4096) * 4096
+        numbers = [self._class.count(kind) * self._experts for kind in range(len(self._shapes))]
+        counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
         firsts = np.cumsum([ones, *(n * shape.nbytes for n, shape in zip(counts, self._shapes, strict=True))])
         self._first = firsts[:-1].tolist()
         self._region = Region(int(firsts[-1]))
@@ -108,11 +108,7 @@ class ExpertTier:
         found: I64 = self._addresses[layer]
         return found
 
-    def begin(self) -> None:
-        """A pass over all layers begins."""
-        self.held.begin()
-
-    def visit(self, layer: int, wanted: I64) -> Iterator[I64]:
+    def visit(self, layer: int, wanted: I64) -> Generator[I64, None, None]:
         """Bring different experts of a layer into memory, group by group.
 
         Those that are here come first, while others are read. A group stays until the next one is asked for, or the
@@ -122,6 +118,8 @@ class ExpertTier:
             StorageError: the disk failed.
         """
         held, stats = self.held, self.stats
+        if layer == 0:
+            held.begin()  # a pass begins here
         held.seen(layer, wanted)
         here = held.holds(layer, wanted)
         hits, left = wanted[here], wanted[~here]
@@ -244,23 +242,27 @@ class ExpertTier:
         return [(layer, experts) for layer, experts in sorted(found, key=lambda pair: pair[0]) if len(experts)]
 
 
-def shared_out(shapes: Sequence[SlotShape], experts: Sequence[int], nbytes: int, least: int) -> list[int]:
+def shared_out(
+    shapes: Sequence[SlotShape], experts: Sequence[int], nbytes: int, least: int, *, beside: int = 0
+) -> list[int]:
     """Slots of each shape: the same share of the experts of each, no more than there are.
 
     Args:
         shapes: of slots.
         experts: that have each shape.
-        nbytes: for all slots together.
+        nbytes: for all slots together, and what else lies there.
         least: slots of each shape at least, if there are so many experts.
+        beside: bytes that are for something else.
 
     Raises:
         StorageError: so many do not fit; says how many bytes would do.
     """
+    nbytes -= beside
     wanted = sum(shape.nbytes * count for shape, count in zip(shapes, experts, strict=True))
-    counts = [min(count, max(min(least, count), int(count * nbytes / wanted))) for count in experts]
+    counts = [min(count, max(min(least, count), count * max(nbytes, 0) // wanted)) for count in experts]
     needed = sum(shape.nbytes * min(least, count) for shape, count in zip(shapes, experts, strict=True))
     if needed > nbytes:
-        raise StorageError(f"{nbytes} bytes are too few for experts; at least {needed} are needed")
+        raise StorageError(f"{nbytes + beside} bytes are too few for experts; at least {needed + beside} are needed")
     # A size that got its least takes it from the largest.
     while sum(shape.nbytes * count for shape, count in zip(shapes, counts, strict=True)) > nbytes:
         slack = [
