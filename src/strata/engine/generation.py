@@ -82,8 +82,9 @@ class Generation:
             constraint=request.constraint.fork() if request.constraint else None,
             logprobs=request.logprobs,
         )
-        self._greedy = _greedy(self._chooser, request)
+        self._greedy, self._greedy_on = (_greedy(self._chooser, request, goes_on=on) for on in (False, True))
         self._drafter = drafter
+        self._guessing = drafter is not None or request.drafting.depth > 0
         self._timings = timings
         self._unseen: list[int] = []  # tokens the drafter has not been told of
         self._newest = -1  # the first row of the next window
@@ -134,7 +135,11 @@ class Generation:
             events = [*(self.take(verdict) if verdict else ()), *self.ended]
         if trace is not None:
             chosen = time.perf_counter_ns()
-            trace.add(WindowRecord(began, len(ids), 1, read_us=(done - began) / 1e3, verify_us=(chosen - done) / 1e3))
+            read_us, verify_us, wait_us = (done - began) / 1e3, (chosen - done) / 1e3, trace.waited(began)
+            record = WindowRecord(
+                began, len(ids), 1, read_us=read_us, verify_us=verify_us, wait_us=wait_us, tokens=self._chosen
+            )
+            trace.add(record)
         return events
 
     @property
@@ -195,7 +200,9 @@ class Generation:
     @property
     def greedy(self) -> "Greedy | None":
         """What a device has to know to choose for it; None where the host has to."""
-        return self._greedy
+        if self._guessing or self._chosen + 1 >= self._limit:
+            return self._greedy
+        return self._greedy_on
 
     def decided(self, done: "Pass", decision: "Decision") -> "Verdict | None":
         """What a device decided and committed, as `verify` would have put it.
@@ -280,12 +287,12 @@ def _check(network: "Network", state: "State", request: Request, first: int, roo
         raise RequestError("the draft head cannot guess: this network was built without drafts")
 
 
-def _greedy(chooser: Chooser, request: Request) -> "Greedy | None":
+def _greedy(chooser: Chooser, request: Request, *, goes_on: bool) -> "Greedy | None":
     if not chooser.plain:
         return None
     from strata.model.decision import Greedy  # the command line checks requests without waiting for torch
 
-    return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top)
+    return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top, goes_on)
 
 
 def _as_ours(error: Exception) -> StrataError:

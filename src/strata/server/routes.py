@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -22,6 +21,7 @@ from strata.server.dialects.responses.reply import ResponseWriter
 from strata.server.dialects.responses.request import read_response
 from strata.server.errors import ApiError
 from strata.server.metrics import CONTENT_TYPE
+from strata.server.monitor import routes as monitor
 from strata.server.openapi import document
 from strata.server.replying import json_response
 
@@ -167,12 +167,6 @@ async def openapi(_request: Request, desk: Desk) -> Response:
     return json_response(document(known, keyed=bool(desk.options.keys)))
 
 
-async def front(_request: Request, desk: Desk) -> Response:
-    """What this is, until there is a page."""
-    told: dict[str, Any] = {"server": "strata", "model": desk.served.name, "routes": [route.path for route in ROUTES]}
-    return json_response(told)
-
-
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
     Route("POST", "/v1/completions", completions, ("/completions",)),
@@ -189,9 +183,11 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", healthy, ("/v1/health",)),
     Route("GET", "/live", live),
     Route("GET", "/metrics", metrics),
+    Route("GET", "/v1/strata/status", monitor.status),
+    Route("GET", "/v1/strata/events", monitor.events),
+    Route("GET", "/v1/strata/trace", monitor.trace),
     Route("GET", "/props", props),
     Route("GET", "/slots", slots),
     Route("GET", "/openapi.json", openapi),
-    Route("GET", "/", front),
 )
-"""Whatever is added here needs a key like all others."""
+"""Whatever is added here needs a key like all others; the page's files, which need none, are in `strata.server.web`."""

@@ -14,6 +14,7 @@ from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
 from strata.ops.gdn import gpu as gdn
+from strata.ops.gpu.ahead import Following
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
@@ -84,6 +85,7 @@ class GpuOps:
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._recording: Recording | None = None
+        self._following = Following(config.qsa.ratio)
         self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches = Branches(graphs=self._graphs)
@@ -143,6 +145,9 @@ class GpuOps:
         """
         if not window and self._prompt is not None:
             return self._prompt.begin(segments)
+        ahead = self._following.window(segments if window else (), self._pool)
+        if ahead is not None:
+            return ahead
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -163,10 +168,18 @@ class GpuOps:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
             return Streams(self._settled(body()))
+        computed = self._following.computed()
+        if computed is not None:
+            return Streams(computed)
+        if batch.counts == (1,):
+            self._following.again = partial(self._window, batch, body, head)
+        return Streams(self._window(batch, body, head))
+
+    def _window(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
-            return Streams(self._whole(batch, body, head))
+            return self._whole(batch, body, head)
         if recorded is None:
             recording = self._recording = Recording()
             self._mixers_met = 0
@@ -177,7 +190,7 @@ class GpuOps:
                 self._recording = None
             recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
-        return Streams(recorded[1])
+        return recorded[1]
 
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
@@ -207,7 +220,7 @@ class GpuOps:
                 self._repeat((batch.counts, "commit", i, n), body)
             else:
                 body()
-        self._moved(state, batch, i, n)
+        self._moved(state, batch.spare_places[i], n)
 
     def decide(self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """See `Ops.decide`: for windows whose conversations ban the same ids and have few stop tokens."""
@@ -229,9 +242,13 @@ class GpuOps:
         choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
         choice.prepare(rules)
         self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
+        choice.launched()
+        spares = batch.spare_places
+        self._following.launch(done, rules)
         decisions = choice.read([one.ids for _, one in done], rules, top)
         for (state, one), decision in zip(done, decisions, strict=True):
-            self._moved(state, batch, one.index, len(decision.ids))
+            self._moved(state, spares[one.index], len(decision.ids))
+        self._following.chosen(done[0], decisions[0])
         return decisions
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
@@ -276,13 +293,13 @@ class GpuOps:
                 WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
             )  # fmt: skip
 
-    def _moved(self, state: GpuState, batch: GpuBatch, i: int, n: int) -> None:
-        """The host's part of accepting n rows."""
+    def _moved(self, state: GpuState, spare: int, n: int) -> None:
+        """The host's part of accepting n rows, whose recurrent states are in a spare place."""
         if n:
             self._pool.give_back(state.place)
-            state.home[0] = batch.spare_places[i]
+            state.home[0] = spare
         else:
-            self._pool.give_back(batch.spare_places[i])
+            self._pool.give_back(spare)
         state.length += n
         state.next_position += n
 

@@ -189,6 +189,19 @@ class Pool:
         self._lent[place] = None
         return place
 
+    @property
+    def free_places(self) -> int:
+        """Places that no state and no window has."""
+        return len(self._places)
+
+    def hold(self, place: int) -> None:
+        """A place on loan is not taken back, whoever needs one, until it is lent again or given back."""
+        del self._lent[place]
+
+    def lend(self, place: int) -> None:
+        """A place that was held is on loan, as `spare` leaves it."""
+        self._lent[place] = None
+
     def give_back(self, place: int) -> None:
         """The place is free."""
         self._lent.pop(place, None)
