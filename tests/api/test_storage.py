@@ -97,7 +97,7 @@ def test_any_way_of_reading_rows_gives_the_same_bytes(tiny, mode):
     same(found, expected)
     (table,) = [layer.ple.table for layer in loaded.network.weights.layers if layer.ple]
     assert isinstance(table, NgramTable)
-    stats = loaded.storage.stats()["ngram"]
+    stats = loaded.storage.stats()["storage"]["ngram"]
     assert stats["asked"] == 3
     assert ("hits" in stats) == (mode == "direct")
     loaded.storage.close()
@@ -110,8 +110,10 @@ def test_both_at_once_through_the_library():
     with strata.load("pebble", threads=1, device="cpu", ram=11_000_000, ngram="direct") as model:
         assert model.chat([{"role": "user", "content": WORDS}], max_tokens=40).text == expected
         stats = model.source.engine.stats()
-        assert stats["experts"]["misses"] > 0
-        assert stats["ngram"]["asked"] > 0
+        met = stats["storage"]["experts"]
+        assert met["misses"] > 0
+        assert stats["experts"] == {"vram": 0, "ram": met["hits"], "ssd": met["misses"]}
+        assert stats["storage"]["ngram"]["asked"] > 0
         assert "experts" in model.ready.placed
 
 
@@ -119,7 +121,7 @@ def test_a_large_table_is_read_directly_by_itself(tiny, monkeypatch):
     monkeypatch.setattr(storage, "LARGE", 100)
     loaded, found = run(tiny)
     same(found, run(tiny)[1])
-    assert loaded.storage.stats()["ngram"]["asked"] == 3
+    assert loaded.storage.stats()["storage"]["ngram"]["asked"] == 3
 
 
 def test_too_little_is_refused_with_what_would_do(tiny):

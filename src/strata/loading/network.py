@@ -1,7 +1,6 @@
 """The network of a model file, its weights in memory."""
 
 import logging
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,7 @@ from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.ram import measure
 from strata.loading.storage import arranged, check_storage, divide, is_expert
 from strata.loading.stretch import stretched
+from strata.loading.touch import touch
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
@@ -226,9 +226,7 @@ class _Watched:
         stored = self._directory.raw(name)
         if not self._touch_experts and is_expert(name):
             return stored
-        # One byte of every page, so that the file is in memory when the first token needs it, and progress is true.
-        stored.reshape(-1)[:: mmap.PAGESIZE].max(initial=0)
-        self._report(stored.nbytes)
+        touch(stored, self._report)  # so that it is in memory when the first token needs it, and progress is true
         return stored
 
     def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:

@@ -142,16 +142,19 @@ class Storage:
     readers: list[Readers] = field(default_factory=list)
 
     def stats(self) -> dict[str, Any]:
-        """Counters by name."""
+        """Counters by name: `storage`, and where visited experts were found (`strata.engine.totals`)."""
         found: dict[str, Any] = {}
+        storage: dict[str, Any] = {}
         if self.tier is not None:
-            found["experts"] = {**asdict(self.tier.stats), "held": self.tier.held.held, "slots": self.tier.slots}
+            met = self.tier.stats
+            found["experts"] = {"vram": 0, "ram": met.hits, "ssd": met.misses}
+            storage["experts"] = {**asdict(met), "held": self.tier.held.held, "slots": self.tier.slots}
         if self.rows is not None:
-            found["ngram"] = asdict(self.rows.waits)
+            storage["ngram"] = asdict(self.rows.waits)
             cache = getattr(self.rows, "cache", None)
             if cache is not None:
-                found["ngram"] |= {"hits": cache.hits, "misses": cache.misses}
-        return found
+                storage["ngram"] |= {"hits": cache.hits, "misses": cache.misses}
+        return found | ({"storage": storage} if storage else {})
 
     def end(self) -> None:
         """End the reading threads; whoever computes again starts them again."""

@@ -234,8 +234,8 @@ class Resident:
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        storage = self._storage.stats() if self._storage else {}
-        return asdict(self._scheduler.stats()) | self._trace.totals.values() | storage
+        found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        return found | self._storage.stats() if self._storage else found
 
     def holdings(self) -> m.Holdings:
         """What is kept of conversations, and memory of the device."""
