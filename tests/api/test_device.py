@@ -12,11 +12,14 @@ from strata.cli.main import main
 from strata.config import resolve
 from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
+from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
 from strata.loading import gpu
 from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
 from strata.loading.gpu import Card, check_card, plan
 from strata.model import load_config, load_weights
+from strata.model.config import Mixer
+from support.hollow import hollow
 from support.network import network
 from support.stored import write_stored
 
@@ -57,7 +60,7 @@ def test_without_a_gpu_the_cpu_is_taken_and_nothing_is_said(tiny, monkeypatch, c
     [
         (replace(CARD, capability=61), {}, "Abacus 9 has compute capability 6.1; the kernels need 7.5 or newer"),
         (replace(CARD, capability=70), {}, "compute capability 7.0"),
-        (CARD, {"kv": "q8"}, "keys and values are kept as bf16 on a GPU, not as q8"),
+        (CARD, {"kv": "q4"}, "keys and values are kept as bf16 or q8 on a GPU, not as q4"),
         (replace(CARD, free=10**6), {}, "Abacus 9 has 1.00 MB of 25.0 GB free, but .* are needed: .* of weights"),
     ],
     ids=["6.1", "7.0", "kv", "memory"],
@@ -109,6 +112,47 @@ def test_memory_is_divided() -> None:
         plan(replace(CARD, free=10**9 + placed.work + 10**8), 10**9, replace(c, context=1 << 17), 4, drafts=False)
 
 
+@pytest.mark.parametrize(
+    ("free", "capability", "drafts"), [(149.5e9, 90, False), (149.5e9, 75, True), (80e9, 80, True), (68e9, 90, False)]
+)
+def test_what_is_divided_is_counted_by_what_takes_it(free, capability, drafts) -> None:
+    """The released shapes: conversations by their pools, work by the passes; half of the rest is for more."""
+    from strata.ops.gpu.size import cache_bytes, work_bytes
+
+    c = replace(load_config(metadata(Synthetic())), context=131072, mtp=drafts)
+    weights, card = 59 * 10**9, Card(0, "Abacus 9", capability, int(free), int(free))
+    placed = plan(card, weights, c, 8, drafts=drafts)
+
+    def cache(cells: int) -> int:
+        return cache_bytes(c, slots=8, cells=cells, drafts=drafts)
+
+    work = (512 << 20) + work_bytes(c, tensor_cores=capability >= 80)
+    left = card.free - weights - work - cache(c.context)
+    cells = c.context + min(7 * c.context, left // 2 // (cache(64) - cache(0)) * 64)
+    assert (placed.cells, placed.cache, placed.work) == (cells, cache(cells), work)
+
+
+@pytest.mark.parametrize("free", [110e9, 120e9, 149.5e9])
+def test_a_file_is_planned_as_it_is_loaded(tmp_path, free) -> None:
+    """The released shapes, all on one card. With hardly any room a plan has shorter passes; a load has not."""
+    from strata.loading.sizes import sizes_of
+    from strata.memory import budget
+
+    shapes = Synthetic(ngram_rows=20_000_000)
+    infos = [(one.name, one.shape, one.type) for one in tensors(shapes)]
+    directory = open_model(hollow(tmp_path / "flash.gguf", metadata(shapes), [infos[:600], infos[600:]]))
+    c = replace(load_config(directory.metadata), context=131072)
+    sizes = sizes_of(directory, c)
+    kept = sizes.dense + sizes.table + sum(layer.count * layer.slot for layer in sizes.layers)
+    card = replace(CARD, free=int(free), total=int(free))
+    placed = plan(card, kept, c, 8, drafts=False)
+    made = budget.plan(budget.Machine(card.free), sizes, budget.Wishes(conversations=8, headroom=0))
+    assert made.vram is not None
+    assert (made.resident, made.table, made.cells) == (True, "vram", placed.cells)
+    assert made.vram.bytes_of("conversations") == placed.cache
+    assert c.context < made.cells < 8 * c.context
+
+
 def test_the_context_that_is_advised_fits() -> None:
     c = replace(network("base").config, context=1 << 20)
     card = replace(CARD, free=2_300_000_000)
@@ -126,11 +170,26 @@ def pretended(monkeypatch):
     monkeypatch.setattr(gpu, "_use", lambda _: torch.device("cpu"))
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_eight_bits_take_as_much_less_as_they_are_smaller(drafts) -> None:
+    c = replace(network("base").config, context=4096, mtp=True)
+    q, layers = c.qsa, c.mixers.count(Mixer.QSA)
+    sizes = {
+        kv: plan(CARD, 10**9, replace(c, qsa=replace(q, kv=kv)), 4, drafts=drafts).cache for kv in ("f32", "bf16", "q8")
+    }
+    assert sizes["f32"] == sizes["bf16"], "what a GPU has unless it is asked for another"
+    a_head = 2 * q.hd - 36 * q.hd // 32
+    assert sizes["bf16"] - sizes["q8"] == 4 * 4096 * layers * 2 * q.nkv * a_head, "the draft head's stay as they are"
+
+
+@pytest.mark.parametrize("kv", ["bf16", "q8"])
 @pytest.mark.usefixtures("pretended")
-def test_on_a_gpu_it_says_so(tiny) -> None:
+def test_on_a_gpu_it_says_so(tiny, kv) -> None:
     steps = []
-    with strata.load(tiny, on_load=lambda done, total: steps.append((done, total)), context=64) as model:
-        assert (model.ready.device, model.ready.kv, model.ready.why) == ("cuda:0", "bf16", "")
+    asked = {} if kv == "bf16" else {"kv": kv}
+    with strata.load(tiny, on_load=lambda done, total: steps.append((done, total)), context=64, **asked) as model:
+        assert (model.ready.device, model.ready.kv, model.ready.why) == ("cuda:0", kv, "")
+        assert model.network.ops.drafts is None or model.network.ops.drafts.pool.keys[0].dtype == torch.bfloat16
         assert model.ready.placed.startswith("cuda:0 (Abacus 9): ")
         assert model.network.ops.form.startswith("gpu")
     assert steps[-1][0] == steps[-1][1]

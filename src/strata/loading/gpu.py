@@ -12,12 +12,15 @@ import numpy as np
 from strata.errors import ModelError, RequestError, StrataError
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
+from strata.memory import budget
+from strata.memory.budget import advice, least
 
 if TYPE_CHECKING:
     import torch
 
     from strata.loading.network import OnLoad
     from strata.model import ModelConfig, Network
+    from strata.model.candidates import Wish
     from strata.model.ops import Ops
     from strata.model.weights import Weights
 
@@ -27,16 +30,19 @@ FIRST = 75
 """Ten times the least compute capability that kernels are run on."""
 
 KV = "bf16"
-"""The type of keys and values there."""
+"""The type of keys and values there, if nobody asks for another."""
+
+KINDS = (KV, "q8")
+"""Those that it has."""
 
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
 
+TIERS = False
+"""Whether experts without a slot are computed where they lie. Until they are, a GPU is taken if all weights fit."""
+
 WINDOW_ROWS = 8
 """Most rows of a window."""
-
-FIXED = 512 << 20
-"""Bytes for modules, captured graphs and pieces of weights on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,9 @@ def check_kv(kv: str | None) -> None:
     Raises:
         RequestError: says which it has.
     """
-    if kv not in {None, KV}:
-        raise RequestError(f"keys and values are kept as {KV} on a GPU, not as {kv}; leave --kv (kv=) out")
+    if kv is not None and kv not in KINDS:
+        kinds = " or ".join(KINDS)
+        raise RequestError(f"keys and values are kept as {kinds} on a GPU, not as {kv}; leave --kv (kv=) out")
 
 
 def check_shapes(c: "ModelConfig") -> None:
@@ -141,31 +148,45 @@ def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, draf
     Raises:
         RequestError: it does not fit; says how much is needed and free, and what would make it fit.
     """
-    from strata.ops.gpu.size import cache_bytes, work_bytes
+    from strata.loading.sizes import shapes_of
+    from strata.ops.gpu.size import PASS_MOST
 
-    def cache(cells: int) -> int:
-        return cache_bytes(c, slots=conversations, cells=cells, drafts=drafts)
+    # All weights are on the card, and nothing else is left to divide: no experts that move, no RAM that matters.
+    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=PASS_MOST)
+    cells = shapes.cells if shapes.draft_cells is None else shapes.cells + shapes.draft_cells
+    sizes = budget.Sizes(c.name, c.context, weights, cells, work=shapes.work)
+    machine = budget.Machine(card.free)
+    wishes = budget.Wishes(conversations=conversations, headroom=0)
+    try:
+        made = budget.plan(machine, sizes, wishes)
+    except budget.DoesNotFitError as error:
+        raise RequestError(_too_large(card, weights, machine, sizes, wishes, error)) from error
+    assert made.vram is not None
+    work = made.vram.bytes_of(least.WORK) + made.vram.bytes_of(least.PASS)
+    return Placement(f"cuda:{card.index}", card.name, weights, made.cells, made.vram.bytes_of(least.TALK), work)
 
-    work = FIXED + work_bytes(c, tensor_cores=card.capability >= TENSOR_CORES)
-    least, each = cache(c.context), max(1, cache(64) - cache(0))
-    left = card.free - weights - work - least
-    if left < 0:
-        raise RequestError(_too_large(card, weights, work, least, -left, c.context, each))
-    more = min((conversations - 1) * c.context, left // 2 // each * 64)
-    cells = c.context + more
-    return Placement(f"cuda:{card.index}", card.name, weights, cells, cache(cells), work)
 
-
-def _too_large(card: Card, weights: int, work: int, cache: int, missing: int, context: int, each: int) -> str:
-    advice = ["a smaller file"]
-    fewer = context - -(-missing // each) * 64
-    if fewer >= 512:
-        advice.insert(0, f"--context {fewer} (context={fewer})")
+def _too_large(
+    card: Card,
+    weights: int,
+    machine: budget.Machine,
+    sizes: budget.Sizes,
+    wishes: budget.Wishes,
+    error: budget.DoesNotFitError,
+) -> str:
+    """What is needed, what is free, and what would help."""
+    need = error.shortage.need
+    work = sum(part.nbytes for part in error.shortage.parts if part.name in {least.WORK, least.PASS})
+    help_ = []
+    for flags, changed in advice.changes(machine, sizes, wishes):
+        before, context, _ = flags.partition("--context ")
+        help_.append(f"{before}{context}{changed.context} (context={changed.context})" if context else before)
+    help_.sort(key=lambda text: "--context" in text)
     return (
-        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but "
-        f"{shown_bytes(weights + work + cache)} are needed: {shown_bytes(weights)} of weights, {shown_bytes(cache)} "
-        f"for conversations with a context of {context} tokens, {shown_bytes(work)} of work space; "
-        f"what would help: {', '.join(advice)}, or memory that other programs there give back"
+        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but {shown_bytes(need)} are "
+        f"needed: {shown_bytes(weights)} of weights, {shown_bytes(need - weights - work)} for conversations with a "
+        f"context of {sizes.context} tokens, {shown_bytes(work)} of work space; "
+        f"what would help: {', '.join([*help_, 'a smaller file'])}, or memory that other programs there give back"
     )
 
 
@@ -190,7 +211,7 @@ def network(
     Args:
         card: where.
         weights: as the file stores them.
-        config: dimensions.
+        config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
         conversations: that run at once.
         on_load: called with (bytes moved, bytes to move).
 
@@ -200,11 +221,12 @@ def network(
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
+    from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
-    config = replace(config, qsa=replace(config.qsa, kv=KV))
+    config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
     try:
         total, kept = weight_bytes(weights)
@@ -221,7 +243,7 @@ def network(
 
     moved = Upload(device, sent).all(weights)
     small = head_config(config)
-    pool = Pool(config, device, slots=conversations, cells=placed.cells)
+    pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
 
     def made(*, graphs: bool) -> Network:
@@ -268,6 +290,16 @@ def compile_ahead(network: "Network", card: Card) -> None:
         log.info("%s: compiled %d kernels in %.0f s", card.name, len(wanted), time.monotonic() - began)
 
 
+def _wishes(vocabulary: int) -> "list[Wish]":
+    """What makes a device look for candidates in every way."""
+    from strata.model.candidates import RowWish, Touched, Wish
+
+    touched = Touched(np.zeros(1, np.int32), np.ones(1, np.bool_), np.zeros(1, np.float32))
+    nothing = np.empty(0, np.int64)
+    plain, all_ = RowWish(), RowWish(0.0, touched, np.ones(vocabulary, np.bool_))
+    return [Wish(nothing, 0, 1.0, (plain,)), Wish(nothing, 1, 1.0, (all_,))]
+
+
 def warm(network: "Network") -> None:
     """Launch everything once, so that no request waits for a kernel to be loaded or for a window to be captured."""
     from strata.model.decision import Greedy
@@ -280,6 +312,9 @@ def warm(network: "Network") -> None:
         done = network.window([(state, ids[:rows])])[0]
         if network.decide([(state, done)], [Greedy(np.empty(0, np.int64), (0,), 1)]) is None:
             network.commit(state, done, 1)
+        if rows == 1:
+            for wish in _wishes(network.config.V):
+                network.look([done], [wish])
     if network.drafts:
         network.settle(state)
-        network.draft(state, 1, 2)
+        network.guess(state, 1, 2)

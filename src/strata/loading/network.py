@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from strata.loading.files import ModelFile
     from strata.loading.storage import Storage
     from strata.model import Inventory, ModelConfig, Network
+    from strata.model.weights import Weights
 
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
@@ -86,7 +87,8 @@ def load_network(
             far as the container's share of processor time allows.
         context: tokens a conversation may hold, see `strata.loading.stretch`.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
-        kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU.
+        kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU, which
+            has q8 as well.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
         ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
@@ -162,7 +164,8 @@ def _on_gpu(
     inventory = _inventory(file, config)
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
-    network, placement = gpu.network(card, load_weights(file.directory, config), config, conversations, on_load)
+    weights, config = _with_draft(file, load_weights(file.directory, config), config)
+    network, placement = gpu.network(card, weights, config, conversations, on_load)
     return Loaded(network, inventory.unused, placement)
 
 
@@ -182,13 +185,14 @@ def _on_cpu(
     from strata.ops import bind, workers
 
     inventory = _inventory(file, config)
-    division = divide(file.directory, config, inventory.bytes, measure(), most, ngram)
+    draft = sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0
+    division = divide(file.directory, config, inventory.bytes + draft, measure(), most, ngram)
     if threads is None and config.V * config.H < SMALL:
         threads = 1
     workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
     if threads is not None:
         torch.set_num_threads(threads)
-    first = inventory.bytes if division.slots is None else division.dense
+    first = division.dense - draft + (division.experts if division.slots is None else 0)
     total = first + min(division.slots or 0, division.experts) + division.table
     weights = load_weights(_Watched(file.directory, total, on_load, touch_experts=division.slots is None), config)
     weights, storage = arranged(
@@ -197,8 +201,25 @@ def _on_cpu(
     )  # fmt: skip
     if on_load:
         on_load(total, total)
-    placement = Placement(CPU, weights=first, why=why, storage=str(division))
+    weights, config = _with_draft(file, weights, config)
+    placement = Placement(CPU, weights=first + draft, why=why, storage=str(division))
     return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement, storage)
+
+
+def _with_draft(file: "ModelFile", weights: "Weights", config: "ModelConfig") -> "tuple[Weights, ModelConfig]":
+    """The same with the draft head that was pulled beside the model, if there is one.
+
+    Raises:
+        ModelError: it belongs to another model.
+    """
+    from strata.model import with_draft_head
+
+    if file.draft is None:
+        return weights, config
+    try:
+        return with_draft_head(weights, config, file.draft)
+    except ModelError as error:
+        raise ModelError(f"{file.draft.files[0]}: {error}; `strata pull --no-draft` goes without it") from error
 
 
 class _Watched:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.candidates import Candidates, Wish
 from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
 
@@ -119,6 +120,11 @@ class Pass(Protocol):
         """[T, V], where they came along with the pass."""
         ...
 
+    @property
+    def layers(self) -> Sequence[int]:
+        """When each layer of the pass began and the last one ended, by `time.perf_counter_ns`; empty if unknown."""
+        ...
+
 
 Batch: TypeAlias = Any
 """The rows of a pass as a device prepared them: `Ops.begin` makes it."""
@@ -182,6 +188,13 @@ class Ops(Protocol):
         """
         ...
 
+    def layer(self, batch: Batch, number: int) -> None:
+        """Layer `number` begins; behind the last one that many layers have ended. Nothing is computed.
+
+        A device whose clock is the host's notes the time. One that is only told what to compute cannot.
+        """
+        ...
+
     def replay(self, batch: Batch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """Run `body`, which computes the streams of the batch.
 
@@ -203,6 +216,19 @@ class Ops(Protocol):
 
         Returns:
             What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
+        ...
+
+    @property
+    def looks(self) -> bool:
+        """Whether `look` is worth asking."""
+        ...
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """Find the tokens of a whole window among which the host has to choose; nothing is committed.
+
+        Returns:
+            What was found for each conversation's rows; None where the host needs the predictions.
         """
         ...
 

@@ -3,6 +3,7 @@
 In float64, which only comparisons use, the plain formulas run.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.candidates import Wish
 from strata.model.config import ModelConfig, Ple
 from strata.model.decision import Greedy
 from strata.model.kv import Codec
@@ -44,6 +46,7 @@ class CpuOps:
     pictures = True
     same_forms = True
     pass_rows = 512
+    looks = False
 
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
@@ -64,6 +67,10 @@ class CpuOps:
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)
 
+    def layer(self, batch: CpuBatch, number: int) -> None:  # noqa: ARG002  # they come in order
+        """See `Ops.layer`."""
+        batch.layers.append(time.perf_counter_ns())
+
     def replay(self, batch: CpuBatch, body: Callable[[], Tensor], head: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: ARG002  # nothing to record
         """See `Ops.replay`."""
         return body()
@@ -79,6 +86,9 @@ class CpuOps:
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
         """See `Ops.decide`; the predictions are where the host chooses."""
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> None:
+        """See `Ops.look`; likewise."""
 
     def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""

@@ -158,7 +158,7 @@ def test_whatever_comes_in_between(fresh):
 def test_a_twin_computes_its_own(fresh):
     """Another conversation that has said the very same is not served what was launched for this one."""
     net = fresh()
-    text, twin, plain = (Text(net, 7, goes_on=goes_on) for goes_on in (True, True, False))
+    text, twin, plain = (Text(net, 7, goes_on=goes_on) for goes_on in (True, False, False))
     for one in (twin, text, twin, text, text, twin, text, twin, plain, plain, plain, plain):
         one.window()
     assert text.decisions == plain.decisions

@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model import weights
+from strata.model.candidates import Candidates, Wish
 from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
@@ -18,7 +21,8 @@ from strata.ops.gpu.ahead import Following
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
-from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.look import Look
+from strata.ops.gpu.pool import KINDS, GpuState, Pool
 from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -106,9 +110,11 @@ class GpuOps:
         )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
+        self._look: Look | None = None
         self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
-        self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
+        # There is no product of bfloat16 on tensor cores before sm_80.
+        self._split = bool(pool.keys) and self._precision == "tf32x3" and pool.keys[0].dtype in KINDS.values()
         if config.ple is not None:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
@@ -164,6 +170,9 @@ class GpuOps:
         assert self._prompt is not None, "it began the batch"
         return self._prompt
 
+    def layer(self, batch: GpuBatch, number: int) -> None:
+        """See `Ops.layer`: the host runs ahead of the device, and repeats records without being here."""
+
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
@@ -191,6 +200,15 @@ class GpuOps:
             recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
         return recorded[1]
+
+    @property
+    def graphs(self) -> bool:
+        """Whether launches are recorded."""
+        return self._graphs
+
+    def settled(self, body: Callable[[], Streams]) -> Tensor:
+        """What a body leaves, with nothing due."""
+        return self._settled(body())
 
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
@@ -233,10 +251,7 @@ class GpuOps:
             or any(rule.key != banned or len(rule.stop_ids) > STOPS for rule in rules)
         ):
             return None
-        if banned != self._banned_key:
-            self._banned.zero_()
-            self._banned[torch.from_numpy(rules[0].banned).to(self._device)] = 1
-            self._banned_key = banned
+        self._ban(rules[0].banned)
         if batch.choice is None:
             batch.choice = Choice(batch.rows, batch.conversations, self._c.V, self._device)
         choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
@@ -255,6 +270,35 @@ class GpuOps:
         assert batch.logits is not None
         choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._launch)
         self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
+
+    looks = True
+
+    def look(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """See `Ops.look`: for windows whose conversations ban the same ids."""
+        batch, banned = done[0].batch, wishes[0].banned
+        if (
+            batch.logits is None
+            or [one.index for one in done] != list(range(batch.conversations))
+            or any(one.batch is not batch for one in done)
+            or any(wish.banned.tobytes() != banned.tobytes() for wish in wishes)
+        ):
+            return None
+        self._ban(banned)
+        if self._look is None:
+            self._look = Look(self._c.V, self._device)
+        found = self._look
+        kind, room = found.prepare(wishes)
+        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
+        self._repeat((batch.counts, "look", kind, room), body)
+        return found.read(wishes, kind)
+
+    def _ban(self, banned: NDArray[np.int64]) -> None:
+        """Ids that are no tokens, where kernels look for them."""
+        key = banned.tobytes()
+        if key != self._banned_key:
+            self._banned.zero_()
+            self._banned[torch.from_numpy(banned).to(self._device)] = 1
+            self._banned_key = key
 
     def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
         """Run a body of launches on a window's memory; recorded when the window is, and it is met again."""

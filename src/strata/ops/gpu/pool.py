@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
+from strata.model.kv import codec
 from strata.ops.qsa.gpu import PAGE as _PAGE
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 PAGE = int(_PAGE.value)
 """Cells of a page."""
+
+KINDS = {"bf16": torch.bfloat16, "q8": torch.uint8}
+"""How the types of keys and values that a device has are held there; bytes are as `strata.model.kv` has them."""
 
 WINDOW_CONVERSATIONS = 8
 """Most conversations of a window; each needs a place beside its own while the window is computed."""
@@ -88,7 +92,7 @@ class Pool:
         config: dimensions.
         states: float32 [places, recurrent layers, nv, d, d].
         tails: float32 [slots, recurrent layers, taps-1, channels].
-        keys, values: by attention layer, [pages, PAGE, nkv, hd].
+        keys, values: by attention layer, [pages, PAGE, nkv, hd]; bytes of q8, uint8 [pages, PAGE, nkv, hd/32, 36].
         raw: by attention layer, float32 [pages, PAGE, id].
         blocks: by attention layer, float32 [pages, PAGE/ratio, id].
         table: int32 [slots, pages of the longest conversation].
@@ -269,9 +273,11 @@ def _shapes(
     attention = len(c.mixers) - recurrent
     n, taps = (c.ple.n, c.ple.conv) if c.ple else (1, 1)
     f32 = torch.float32
-    cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, q.nkv, q.hd), kv)] * attention
+    eight = codec("q8") if kv == KINDS["q8"] else None
+    row = (q.nkv, q.hd) if eight is None else eight.stored(q.nkv, q.hd)
+    cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, *row), kv)] * attention
     return {
-        "states": [((slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d), f32)],
+        "states": [((slots + min(slots, WINDOW_CONVERSATIONS), recurrent, g.nv, g.d, g.d), f32)],
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
         "keys": cells,
         "values": cells,
