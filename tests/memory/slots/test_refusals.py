@@ -71,6 +71,11 @@ def test_moves_that_are_out_of_date() -> None:
         c.begin(first._replace(slot=1))
 
 
+def test_heat_of_another_shape() -> None:
+    with pytest.raises(SlotError, match=r"shape \(4, 2\), and \(2, 4\) was expected"):
+        cache().turn(np.zeros((4, 2)))
+
+
 def test_a_late_answer_of_an_earlier_copy() -> None:
     c = cache()
     first = c.moves(1)[0]

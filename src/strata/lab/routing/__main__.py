@@ -12,6 +12,7 @@ from strata.errors import StrataError
 from strata.lab.routing.compare import ONLINE, Case, case, policies, score
 from strata.lab.routing.drafts import drafted
 from strata.lab.routing.generator import Character, Routing, Rows
+from strata.lab.routing.heat import turns
 from strata.lab.routing.plot import Axis, chart
 from strata.lab.routing.published import HITS, UNION, Published
 from strata.lab.routing.results import table, write, write_json
@@ -29,7 +30,7 @@ SIZES = (5, 8, 12, 17, 24, 32, 40, 50, 60)
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(prog="python -m strata.lab.routing", description=__doc__)
-    parser.add_argument("what", choices=["check", "compare", "tune", "drafts", "make"])
+    parser.add_argument("what", choices=["check", "compare", "tune", "heat", "drafts", "make"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=12_000, help="rows that are played")
     parser.add_argument("--learned", type=int, default=8_000, help="rows of other conversations that make the profile")
@@ -41,7 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="where `make` writes a recording")
     given = parser.parse_args(arguments)
     try:
-        {"check": check, "compare": compare, "tune": tune, "drafts": drafts, "make": make}[given.what](given)
+        {"check": check, "compare": compare, "tune": tune, "heat": heat, "drafts": drafts, "make": make}[given.what](
+            given
+        )
     except StrataError as error:
         print(error, file=sys.stderr)
         return 1
@@ -113,7 +116,7 @@ def compare(given: argparse.Namespace) -> None:
     if given.svg:
         curves = {name: [(size, 100 * by[name, size].hits) for size in given.sizes] for name in policies()}
         ranges = {each.source: (100 * each.share, 100 * each.low, 100 * each.high) for each in HITS}
-        across, up = Axis("experts in VRAM, %", 0, 60, 10), Axis("visits that are hits, %", 20, 100, 10)
+        across, up = Axis("experts in VRAM, %", 0, 60, 10), Axis("visits that are hits, %", 0, 100, 10)
         title = f"Hits by policy and size, at most {given.moves} moves a window"
         write(given.svg, chart(title, across, up, curves, {} if given.trace else ranges))
 
@@ -127,6 +130,18 @@ def tune(given: argparse.Namespace) -> None:
         print(each.text, flush=True)
     if given.json:
         write_json(given.json, {"what": words, "rules": [each.record for each in found]})
+
+
+def heat(given: argparse.Namespace) -> None:
+    """Conversations that take turns, with counts of their own and without."""
+    found = []
+    for each in turns(given.seed, given.moves, given.rows):
+        found.append(each)
+        print(each, flush=True)
+    if given.json:
+        write_json(
+            given.json, {"what": f"made-up routing, seed {given.seed}", "turns": [asdict(each) for each in found]}
+        )
 
 
 def drafts(given: argparse.Namespace) -> None:

@@ -28,6 +28,9 @@ from strata.memory.slots.rule import Rule
 from strata.memory.slots.shelf import NOBODY, Shelf
 from strata.memory.slots.usage import Usage
 
+STAYS = 0.5
+"""Of the counts of one conversation, when another goes on; chosen by measurement, docs/cache.md."""
+
 NONE = np.empty(0, np.int64)
 NO_FLAGS = np.empty(0, np.bool_)
 
@@ -187,6 +190,27 @@ class SlotCache:
             self._refuse(rows[missed])
         self._misses = missed
         return hits
+
+    def turn(self, heat: NDArray[np.floating] | None = None) -> NDArray[np.float64]:
+        """Another conversation goes on alone from here: an option, for conversations that take long turns.
+
+        Its own quick counts come back, and half of the present ones stay, for experts that are liked by all. Between
+        conversations that share windows there is nothing to turn.
+
+        Args:
+            heat: [L, E], what `turn` gave when the conversation that goes on went last; None for a new one.
+
+        Returns:
+            [L, E]: the quick counts by now, to keep for the conversation that had the cache until now.
+
+        Raises:
+            SlotError: the heat is of other layers or experts.
+        """
+        before = self._usage.quick.counts().reshape(self._shape)
+        if heat is not None and heat.shape != self._shape:
+            raise SlotError(f"the heat of a conversation is of shape {heat.shape}, and {self._shape} was expected")
+        self._usage.quick.set(STAYS * before + (0.0 if heat is None else heat))
+        return before
 
     def moves(self, most: int, busy: Visits | None = None) -> list[Move]:
         """What should be moved now, the largest gain first. Nothing changes; what was missed is considered once.
