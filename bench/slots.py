@@ -2,8 +2,8 @@
 
     python bench/slots.py [--windows 1000] [--json bench/results/slots.json]
 
-48 layers of 512 experts, 8,000 slots, windows of 48 x 30 visits with made-up routing. One thread, whose CPU time counts,
-so that other work on the machine disturbs little.
+48 layers of 512 experts, 3,000 and 8,000 slots, made-up routing (`strata.lab.routing`) in windows of four rows, which
+visit 48 x 30 experts. One thread, whose CPU time counts, so that other work on the machine disturbs little.
 """
 
 import argparse
@@ -14,11 +14,34 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-L, E, SLOTS, VISITS = 48, 512, 8000, 30
+L, E = 48, 512
+MOST = 16
+
+
+def measured(cache: Any, windows: list[Any], most: int) -> tuple[dict[str, list[float]], int]:
+    """Microseconds of each window by part, and moves in all."""
+    times: dict[str, list[float]] = {"seen": [], "moves": [], "both": [], "begin and landed": []}
+    moved = 0
+    for each in windows:
+        a = time.thread_time()
+        cache.seen(each)
+        b = time.thread_time()
+        moves = cache.moves(most)
+        c = time.thread_time()
+        for move in moves:
+            cache.begin(move)
+        for move in moves:
+            cache.landed(move)
+        d = time.thread_time()
+        moved += len(moves)
+        for name, seconds in zip(times, (b - a, c - b, c - a, d - c), strict=True):
+            times[name].append(seconds * 1e6)
+    return times, moved
 
 
 def main() -> None:
@@ -31,42 +54,26 @@ def main() -> None:
     import numba
     import numpy as np
 
+    from strata.lab.routing.generator import Routing
+    from strata.lab.routing.windows import windows
     from strata.memory.slots import SlotCache
 
-    random = np.random.default_rng(1)
-    popular = random.permuted(np.tile(1 / np.arange(3, E + 3), (L, 1)), axis=1)
-    windows = []
-    for _ in range(200):
-        chosen = (popular / random.exponential(size=popular.shape)).argsort(1)[:, -VISITS:]
-        windows.append(np.stack([np.repeat(np.arange(L), VISITS), chosen.ravel()], 1).astype(np.int32))
+    windows_seen = [*windows(Routing().rows(4 * arguments.windows), 4, E)]
     rows = []
-    for classes in (1, 4):
-        for most in (4, 16):
-            cache = SlotCache([1] * classes, [i % classes for i in range(L)], [SLOTS // classes] * classes, experts=E)
-            for move in cache.moves(SLOTS):
+    for slots in (3000, 8000):
+        for classes in (1, 4):
+            cache = SlotCache([1] * classes, [i % classes for i in range(L)], [slots // classes] * classes, experts=E)
+            for each in windows_seen[:100]:
+                cache.seen(each)
+            for move in cache.moves(slots):
                 cache.begin(move)
                 cache.landed(move)
-            times: dict[str, list[float]] = {"seen": [], "moves": [], "both": [], "begin and landed": []}
-            moved = 0
-            for number in range(arguments.windows):
-                visits = windows[number % len(windows)]
-                a = time.thread_time()
-                cache.seen(visits)
-                b = time.thread_time()
-                moves = cache.moves(most)
-                c = time.thread_time()
-                for move in moves:
-                    cache.begin(move)
-                for move in moves:
-                    cache.landed(move)
-                d = time.thread_time()
-                moved += len(moves)
-                for name, seconds in zip(times, (b - a, c - b, c - a, d - c), strict=True):
-                    times[name].append(seconds * 1e6)
-            row = {"classes": classes, "most": most, "moves": round(moved / arguments.windows, 1)}
+            times, moved = measured(cache, windows_seen, MOST)
+            row = {"slots": slots, "classes": classes, "moves": round(moved / len(windows_seen), 1)}
             for name, each in times.items():
                 row[name + " us"] = {
                     "median": round(statistics.median(each), 1),
+                    "lowest": round(min(each), 1),
                     "p90": round(sorted(each)[len(each) * 9 // 10], 1),
                 }
             rows.append(row)
