@@ -30,10 +30,11 @@ def no_grad():
         yield
 
 
-@pytest.fixture(scope="module", params=["q8_0", "iq3"])
+@pytest.fixture(scope="module", params=[("q8_0", None), ("iq3", None), ("iq3", "q8")], ids=str)
 def file(request):
-    directory = open_model(pebble.path(request.param))
-    config = cached_as(load_config(directory.metadata), None)
+    name, kv = request.param
+    directory = open_model(pebble.path(name))
+    config = cached_as(load_config(directory.metadata), kv)
     return config, load_weights(directory, config)
 
 
@@ -86,6 +87,23 @@ def test_drafts_change_nothing(network, sampling):
             assert text(network, one["prompt"], sampling=sampling, drafting=drafting) == plain
 
 
+def test_a_chain_guesses_what_its_steps_would(network):
+    """All at once, recorded and not, against step by step; and both leave the same cells."""
+    for one in PROMPTS[:3]:
+        state, text_ = network.new_state(), [*one["prompt"], *one["answer"]]
+        network.read(state, one["prompt"])
+        for token, depth in zip(text_[len(one["prompt"]) :], (1, 4, 7, 4, 1, 7, 7, 4), strict=False):
+            for floor in (0.0, 0.3):
+                other = state.clone()
+                steps = [int(x.argmax()) for x in network.draft(state, token, depth, floor)]
+                assert network.guess(other, token, depth, floor).ids == tuple(steps)
+                cells = [s.mtp.cells for s in (state, other)]
+                for tables in (cells[0].pool.keys, cells[0].pool.values, cells[0].pool.raw):
+                    a, b = (tables[0][c.pages].flatten(0, 1)[: c.length + len(steps)] for c in cells)
+                    assert torch.equal(a, b)
+            network.commit(state, network.window([(state, [token])])[0], 1)
+
+
 def drained(scheduler, requests):
     for request in requests:
         scheduler.submit(request)
@@ -116,7 +134,7 @@ def test_company_memory_files_and_want_of_room_change_nothing(file, network, tmp
     expected = {request.id[2:]: text(network, request.prompt, sampling=request.sampling) for request in asked("a")}
     longest = max(len(one["prompt"]) for one in PROMPTS)
     small = on_gpu(file, cells=-(-(longest + 80) // 64) * 64)
-    del small.ops.pool._pages[-(-(longest + 80) // 64) + 2 :]  # most of the pages are gone
+    del small.ops._pool._pages[-(-(longest + 80) // 64) + 2 :]  # most of the pages are gone
     for name, net, options in (
         ("memory", network, Options(same_forms=False, rows=64, step=64)),
         ("files", network, Options(same_forms=False, rows=64, step=64, ram=0, folder=tmp_path / "a", reserve=0)),
