@@ -358,12 +358,10 @@ class SlotCache:
             *(min(most, len(self._flat)), self._work, self._out, self._plan),
         )
         self._busy[busy] = False
-        plan, gains, experts = self._plan[:found].tolist(), self._out[2], self.experts
+        gains = self._out[2]
         return [
-            Move(
-                *divmod(key, experts), slot, None if out < 0 else divmod(out, experts), generation, float(gains[place])
-            )
-            for key, slot, out, generation, place in plan
+            Move(*self._pair(key), slot, None if out == NOBODY else self._pair(out), generation, float(gains[place]))
+            for key, slot, out, generation, place in self._plan[:found].tolist()
         ]
 
     def _make_room(self, slots: int) -> None:
