@@ -1,7 +1,7 @@
 """The command: a recording is made, played, and its results are kept."""
 
 import json
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_recording_is_made_and_compared(tmp_path, capsys) -> None:
     assert {each["policy"] for each in found["scores"]} == set(policies())
     assert all(each["policy"] in shown and 0 < each["hits"] < 1 for each in found["scores"])
     assert found["conditions"]["command"].startswith("python -m strata.lab.routing")
-    drawn = ElementTree.fromstring(picture.read_text())
+    drawn = ET.fromstring(picture.read_text())
     assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == len(policies())
 
 
@@ -32,7 +32,7 @@ def test_errors_are_said(tmp_path, capsys) -> None:
 
 def test_a_chart_puts_values_where_they_belong() -> None:
     text = chart("a < b", Axis("x", 0, 10, 5), Axis("y", 0, 100, 50), {"one": [(0, 0), (10, 100)]}, {"r": (5, 40, 60)})
-    root = ElementTree.fromstring(text)
+    root = ET.fromstring(text)
     (line,) = root.findall("{http://www.w3.org/2000/svg}polyline")
     (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in line.get("points").split())
     assert x1 - x0 == pytest.approx(820 - 60 - 220)
