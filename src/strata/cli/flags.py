@@ -36,6 +36,8 @@ class GlobalFlags:
     rope_scaling: Annotated[str | None, _of("rope_scaling")] = None
     rope_scale: Annotated[float | None, _of("rope_scale")] = None
     kv: Annotated[str | None, _of("kv")] = None
+    ram: Annotated[str | None, _of("ram")] = None
+    ngram: Annotated[str | None, _of("ngram")] = None
     models_folder: Annotated[str | None, _of("models_folder")] = None
     config: Annotated[Path | None, Parameter(help="Read this config file instead of the default one.")] = None
     json: Annotated[bool, Parameter(help="Print JSON for machines.", negative=(), show_default=False)] = False
@@ -88,6 +90,13 @@ class ServeFlags:
     drain: Annotated[float | None, _of("drain")] = None
     conversations: Annotated[int | None, _of("conversations")] = None
     queue: Annotated[int | None, _of("queue")] = None
+    idle: Annotated[float | None, _of("idle")] = None
+    loaded_models: Annotated[int | None, _of("loaded_models")] = None
+    loaded_size: Annotated[float | None, _of("loaded_size")] = None
+    load_wait: Annotated[float | None, _of("load_wait")] = None
+    model_turn: Annotated[float | None, _of("model_turn")] = None
+    connections: Annotated[int | None, _of("connections")] = None
+    reader_wait: Annotated[float | None, _of("reader_wait")] = None
     cache_ram: Annotated[float | None, _of("cache_ram")] = None
     cache_folder: Annotated[str | None, _of("cache_folder")] = None
     cache_disk: Annotated[float | None, _of("cache_disk")] = None
