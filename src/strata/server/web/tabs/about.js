@@ -33,6 +33,7 @@ export function mount(element, context) {
     const name = model.name || "the model";
     const keyed = Boolean(keys.current) || model.error?.status === 401;
     const told = about(model.props, health);
+    if (model.names.length > 1) told.facts.unshift(["Models", model.names.join(", ")]);
     fill(
       page,
       h("h1", {}, model.name ? h("span.mono.model-name", {}, model.name) : "About"),
