@@ -1,6 +1,7 @@
 """One window over running answers: guess, run, verify, commit."""
 
 import time
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             wait_us=trace.waited(began),
             tokens=sum(generation.tokens for generation in going) - before,
             fetched=sum(generation.fetched for generation in going) - fetched,
+            layers=array("f", [(at - guessed) / 1e3 for at in passes[0].layers]),
         )
         trace.add(record)
     return tokens

@@ -18,6 +18,7 @@ from strata.loading.stretch import stretched
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
     from strata.model import Inventory, ModelConfig, Network
+    from strata.model.weights import Weights
 
 SMALL = 4_000_000
 """Weights of an output matrix below which one thread is fastest: Pebble's has 0.7 million, the real model's 636."""
@@ -152,7 +153,8 @@ def _on_gpu(
     inventory = _inventory(file, config)
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
-    network, placement = gpu.network(card, load_weights(file.directory, config), config, conversations, on_load)
+    weights, config = _with_draft(file, load_weights(file.directory, config), config)
+    network, placement = gpu.network(card, weights, config, conversations, on_load)
     return Loaded(network, inventory.unused, placement)
 
 
@@ -164,15 +166,33 @@ def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_lo
     from strata.ops import bind, workers
 
     inventory = _inventory(file, config)
-    ram.check(inventory.bytes, ram.measure())
+    total = inventory.bytes + (sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0)
+    ram.check(total, ram.measure())
     if threads is None and config.V * config.H < SMALL:
         threads = 1
     workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
     if threads is not None:
         torch.set_num_threads(threads)
-    weights = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
-    placement = Placement(CPU, weights=inventory.bytes, why=why)
+    loaded = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
+    weights, config = _with_draft(file, loaded, config)
+    placement = Placement(CPU, weights=total, why=why)
     return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement)
+
+
+def _with_draft(file: "ModelFile", weights: "Weights", config: "ModelConfig") -> "tuple[Weights, ModelConfig]":
+    """The same with the draft head that was pulled beside the model, if there is one.
+
+    Raises:
+        ModelError: it belongs to another model.
+    """
+    from strata.model import with_draft_head
+
+    if file.draft is None:
+        return weights, config
+    try:
+        return with_draft_head(weights, config, file.draft)
+    except ModelError as error:
+        raise ModelError(f"{file.draft.files[0]}: {error}; `strata pull --no-draft` goes without it") from error
 
 
 class _Watched:

@@ -36,10 +36,12 @@ def trunk(ops: Ops, w: weights.Weights, batch: Batch) -> Streams:
     """All layers."""
     residual = ops.streams(ops.embed(batch, w.embed))
     for number, layer in enumerate(w.layers):
+        ops.layer(batch, number)
         if layer.ple is not None:
             gated = ops.ngram_gate(residual, ops.ngram_rows(ops.ngram_numbers(batch), layer.ple), layer.ple)
             residual = ops.ngram_smooth(residual, gated, batch, layer.ple)
         residual = block(ops, layer, residual, batch, number, sparse=True)
+    ops.layer(batch, len(w.layers))
     return residual
 
 

@@ -120,6 +120,11 @@ class Pass(Protocol):
         """[T, V], where they came along with the pass."""
         ...
 
+    @property
+    def layers(self) -> Sequence[int]:
+        """When each layer of the pass began and the last one ended, by `time.perf_counter_ns`; empty if unknown."""
+        ...
+
 
 Batch: TypeAlias = Any
 """The rows of a pass as a device prepared them: `Ops.begin` makes it."""
@@ -180,6 +185,13 @@ class Ops(Protocol):
         """Prepare a pass; positions are written behind the committed ones.
 
         A window runs the delta rule row by row; a prompt pass may run it in chunks at fixed absolute positions.
+        """
+        ...
+
+    def layer(self, batch: Batch, number: int) -> None:
+        """Layer `number` begins; behind the last one that many layers have ended. Nothing is computed.
+
+        A device whose clock is the host's notes the time. One that is only told what to compute cannot.
         """
         ...
 

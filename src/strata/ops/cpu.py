@@ -3,6 +3,7 @@
 In float64, which only comparisons use, the plain formulas run.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -63,6 +64,10 @@ class CpuOps:
     def begin(self, segments: Sequence[Segment], *, window: bool) -> CpuBatch:  # noqa: ARG002  # always row by row
         """See `Ops.begin`. A prompt pass gives a row the bytes a window gives it, wherever the rows are cut."""
         return conversation.begin(segments, self.angles)
+
+    def layer(self, batch: CpuBatch, number: int) -> None:  # noqa: ARG002  # they come in order
+        """See `Ops.layer`."""
+        batch.layers.append(time.perf_counter_ns())
 
     def replay(self, batch: CpuBatch, body: Callable[[], Tensor], head: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: ARG002  # nothing to record
         """See `Ops.replay`."""

@@ -170,6 +170,9 @@ class GpuOps:
         assert self._prompt is not None, "it began the batch"
         return self._prompt
 
+    def layer(self, batch: GpuBatch, number: int) -> None:
+        """See `Ops.layer`: the host runs ahead of the device, and repeats records without being here."""
+
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:

@@ -98,6 +98,9 @@ class Prompt:
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
 
+    def layer(self, batch: PromptBatch, number: int) -> None:
+        """See `Ops.layer`: the host runs ahead of the device."""
+
     def replay(
         self,
         batch: PromptBatch,
