@@ -62,4 +62,7 @@ def test_it_says_what_the_server_is(visit) -> None:
         words, {**known, "placed": "cuda:1 (Card): 5 GB of weights", "why": "", "plan": ["Hot ones."]}
     )
     assert told["lead"].startswith("It runs on the server's GPU 1.")
+    asleep = me.page.evaluate(words, {"state": "asleep", "model_path": "/x/y.gguf"})
+    assert asleep["lead"] == "It is not in memory; the first message to it loads it."
+    assert asleep["facts"][0][:2] == ["File", "y.gguf"]
     assert told["memory"] == ["Hot ones.", "Cuda:1 (Card) holds 5 GB of weights."]

@@ -17,7 +17,11 @@ export function about(props, health) {
       facts: [],
       memory: [],
     };
-  if (props.n_ctx === undefined) return { lead: "The model is being loaded.", facts: file(props), memory: [] };
+  if (props.n_ctx === undefined) {
+    const asleep = props.state === "asleep";
+    const lead = asleep ? "It is not in memory; the first message to it loads it." : "The model is being loaded.";
+    return { lead, facts: file(props), memory: [] };
+  }
   const scripted = props.engine === "script";
   const facts = [
     ...file(props),

@@ -163,7 +163,7 @@ export function mount(element, context) {
   show();
   return {
     shown: () => {
-      if (!model.props && health.ready) model.load();
+      if (health.ready && model.props?.n_ctx === undefined) model.load();
     },
   };
 }
