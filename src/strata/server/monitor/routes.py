@@ -36,8 +36,12 @@ async def events(request: Request, desk: Desk) -> Response:
 async def trace(request: Request, desk: Desk) -> Response:
     """The last windows in the trace format of Chrome and Perfetto."""
     windows = _whole(request, "windows", WINDOWS, MOST_WINDOWS)
-    desk.served.demand()
-    asked = desk.served.client.ask_trace(windows)
+    name = request.query_params.get("model")
+    served = desk.served if name is None else desk.monitor.engine(name)
+    if served is None:
+        raise ApiError(404, f"there is no model {(name or '')[:100]!r} here", param="model", code="model_not_found")
+    served.demand()
+    asked = served.client.ask_trace(windows)
     try:
         async with asyncio.timeout(_SECONDS):
             told = await asyncio.wrap_future(asked)
