@@ -102,7 +102,7 @@ def test_a_variable_that_does_not_fit_is_named_with_what_fits(variable, text, fi
         ("model = 3", "model must be a text, not 3"),
         ("kv_cahce = 1", "unknown key 'kv_cahce'; did you mean "),
         ("tempertaure = 1", "unknown key 'tempertaure'; did you mean temperature?"),
-        ("[sampling]\nseed = 1", "unknown key 'sampling'; did you mean "),
+        ("[sampling]\nseed = 1", "unknown section 'sampling'; seed belongs at the top of the file"),
         ("seed = 1\nseed = 2", "is not valid TOML"),
         ("seed =", "is not valid TOML"),
     ],

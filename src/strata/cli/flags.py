@@ -81,6 +81,13 @@ class ServeFlags:
     drain: Annotated[float | None, _of("drain")] = None
     conversations: Annotated[int | None, _of("conversations")] = None
     queue: Annotated[int | None, _of("queue")] = None
+    idle: Annotated[float | None, _of("idle")] = None
+    loaded_models: Annotated[int | None, _of("loaded_models")] = None
+    loaded_size: Annotated[float | None, _of("loaded_size")] = None
+    load_wait: Annotated[float | None, _of("load_wait")] = None
+    model_turn: Annotated[float | None, _of("model_turn")] = None
+    connections: Annotated[int | None, _of("connections")] = None
+    reader_wait: Annotated[float | None, _of("reader_wait")] = None
     cache_ram: Annotated[float | None, _of("cache_ram")] = None
     cache_folder: Annotated[str | None, _of("cache_folder")] = None
     cache_disk: Annotated[float | None, _of("cache_disk")] = None

@@ -33,6 +33,26 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """A list of texts."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return 'a list of texts, such as ["a", "b"]'
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable, where commas part them."""
+        return self.check([one.strip() for one in text.split(",")])
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+            raise UnfitError(self.meaning)
+        return tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Matching:
     """A text of some form."""
 
@@ -159,4 +179,4 @@ class Number:
         return number
 
 
-Kind = Text | Matching | Choice | Switch | Integer | Number
+Kind = Text | Texts | Matching | Choice | Switch | Integer | Number

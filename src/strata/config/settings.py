@@ -120,6 +120,27 @@ class Settings:
     drain: float = _setting(Number(3600.0), "Seconds that answers may still take when the server ends.", default=2.0)
     conversations: int = _setting(Integer(1, 8), "Requests that the server's engine computes at a time.", default=8)
     queue: int = _setting(Integer(0, 10000), "Requests that may wait; one more is refused.", default=64)
+    idle: float | None = _setting(
+        Number(), "Seconds without a request after which the server unloads a model, until the next one.", unset="never"
+    )
+    loaded_models: int = _setting(
+        Integer(1, 64), "Models of a config file that the server may have in memory at a time.", default=1
+    )
+    loaded_size: float | None = _setting(
+        Number(), "Gigabytes that the files of the models in memory may have together.", unset="no limit"
+    )
+    load_wait: float = _setting(
+        Number(86400.0, 1.0), "Seconds that a request may wait for its model to be loaded.", default=300.0
+    )
+    model_turn: float = _setting(
+        Number(86400.0), "Seconds that a model with work keeps its place when another is asked for.", default=10.0
+    )
+    connections: int = _setting(Integer(8, 100_000), "Connections that the server may have open.", default=512)
+    reader_wait: float = _setting(
+        Number(86400.0, 1.0),
+        "Seconds that a client may take nothing of what the server sends it; then its request is ended.",
+        default=60.0,
+    )
     cache_ram: float = _setting(Number(4096.0), "Gigabytes of memory for conversations that are kept.", default=1.0)
     cache_folder: str | None = _setting(Text(), "Folder where conversations are kept beyond memory.", unset="none")
     cache_disk: float = _setting(Number(65536.0), "Gigabytes that this folder may hold.", default=10.0)

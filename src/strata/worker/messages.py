@@ -181,7 +181,9 @@ class Ping(Message, frozen=True, tag="ping"):
 
 
 class Shutdown(Message, frozen=True, tag="shutdown"):
-    """End: requests under way fail with the kind shutdown, what is to be saved is saved."""
+    """End: requests under way fail with the kind shutdown, what is to be saved is saved, within so many seconds."""
+
+    seconds: float = 5.0
 
 
 Order = Start | Submit | Cancel | AskStats | AskTrace | Ping | Shutdown

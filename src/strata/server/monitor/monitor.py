@@ -59,10 +59,6 @@ class Monitor:
         """The server ends, and events with it."""
         self.listeners.end()
 
-    def engine(self, name: str) -> Served | None:
-        """The model of this name; None if there is none."""
-        return next((served for served in self._engines() if served.name == name), None)
-
     async def snapshot(self) -> Snapshot:
         """One look; no engine is waited for longer than a moment."""
         served = list(self._engines())

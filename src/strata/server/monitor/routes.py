@@ -36,11 +36,9 @@ async def events(request: Request, desk: Desk) -> Response:
 async def trace(request: Request, desk: Desk) -> Response:
     """The last windows in the trace format of Chrome and Perfetto."""
     windows = _whole(request, "windows", WINDOWS, MOST_WINDOWS)
-    name = request.query_params.get("model")
-    served = desk.served if name is None else desk.monitor.engine(name)
-    if served is None:
-        raise ApiError(404, f"there is no model {(name or '')[:100]!r} here", param="model", code="model_not_found")
-    served.demand()
+    served = await desk.model(request, request.query_params.get("model"))
+    if served.awaited:
+        served.demand()
     asked = served.client.ask_trace(windows)
     try:
         async with asyncio.timeout(_SECONDS):
