@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from strata.cli.session import located
 from strata.config import ModelSettings
 from strata.config.settings import Settings, rope_factor
 from strata.errors import ConfigError, StrataError
@@ -94,7 +95,7 @@ def fleet_of(
 
 def _only(settings: Settings, scripted: Scripted | None, client: Callable[..., Client]) -> Member:
     """The one model: opened now, so that what is wrong with its file is said before anything is started."""
-    file = ModelFile.open(settings.model)
+    file = _open(settings)
     if scripted is not None:
         engine: ModelEngine | ScriptedEngine = _script(settings, scripted)
     else:
@@ -111,19 +112,33 @@ def _member(settings: Settings, model: ModelSettings, client: Callable[..., Clie
         folder = str(Path(own.cache_folder) / re.sub(r"[^\w.-]", "_", table.name))
     served = Served(
         client(_engine(own, folder), asleep=True),
-        partial(ModelFile.open, own.model),
+        partial(_open, own),
         table.name,
         aliases=table.aliases,
         awaited=False,
     )
-    size = 0 if settings.loaded_size is None else _size(own.model)
+    size = 0 if settings.loaded_size is None else _size(own)
     return Member(served=served, size=size, idle=own.idle, early=table.preload)
 
 
-def _size(model: str) -> int:
+def _open(settings: Settings) -> ModelFile:
+    return ModelFile.open(located(settings))
+
+
+def _path(settings: Settings) -> str:
+    """Of the model; as the settings have it if there is no such file, which opening it will say."""
+    if settings.model in BUNDLED:
+        return settings.model
+    try:
+        return str(Path(located(settings)).absolute())
+    except StrataError:
+        return str(Path(settings.model).absolute())
+
+
+def _size(settings: Settings) -> int:
     """Bytes of all files of a model; 0 if they cannot be opened, which loading it will say."""
     try:
-        return sum(len(file.buffer) for file in ModelFile.open(model).directory.data_files)
+        return sum(len(file.buffer) for file in _open(settings).directory.data_files)
     except StrataError:
         return 0
 
@@ -133,10 +148,9 @@ def _name(model: str) -> str:
 
 
 def _script(settings: Settings, scripted: Scripted) -> ScriptedEngine:
-    vocabulary = str(Path(settings.model).absolute()) if settings.model not in BUNDLED else settings.model
     return ScriptedEngine(
         scripted.script,
-        vocabulary=vocabulary,
+        vocabulary=_path(settings),
         conversations=settings.conversations,
         queue=settings.queue,
         loading_ms=scripted.loading_ms,
@@ -146,7 +160,6 @@ def _script(settings: Settings, scripted: Scripted) -> ScriptedEngine:
 
 
 def _engine(settings: Settings, folder: str | None) -> ModelEngine:
-    path = settings.model if settings.model in BUNDLED else str(Path(settings.model).absolute())
     scheduling: dict[str, Any] = {
         "slots": settings.conversations,
         "queue": settings.queue,
@@ -156,5 +169,13 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
     if folder is not None:
         scheduling["folder"] = str(Path(folder).expanduser().absolute())
     return ModelEngine(
-        path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv, settings.device
+        _path(settings),
+        settings.threads,
+        scheduling,
+        settings.context,
+        rope_factor(settings),
+        settings.kv,
+        settings.device,
+        settings.ram,
+        settings.ngram,
     )

@@ -94,6 +94,27 @@ def default_config_file(environment: Mapping[str, str]) -> Path | None:
         return None
 
 
+def models_folder(settings: Settings | None = None, environment: Mapping[str, str] | None = None) -> Path:
+    """Where pulled models are: as set, else $XDG_DATA_HOME/strata/models, where XDG_DATA_HOME is ~/.local/share.
+
+    Args:
+        settings: those in force; None for none but those of files and environment.
+        environment: instead of the process's own.
+
+    Raises:
+        ConfigError: nothing is set, and no home folder is known.
+    """
+    environment = os.environ if environment is None else environment
+    given = (resolve(environment=environment).settings if settings is None else settings).models_folder
+    try:
+        if given is not None:
+            return Path(given).expanduser()
+        home = environment.get("XDG_DATA_HOME", "")
+        return Path(home if Path(home).is_absolute() else Path.home() / ".local" / "share", "strata", "models")
+    except RuntimeError:
+        raise ConfigError("no home folder is known; set models_folder (--models-folder)") from None
+
+
 Found = dict[str, tuple[Any, Origin]]
 
 

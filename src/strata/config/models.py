@@ -1,6 +1,7 @@
 """The models of a config file: `[[model]]` tables, each with what it sets for its model alone."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,7 @@ def _misplaced(key: str, known: Iterable[str]) -> str:
 
 
 def beside(config: Path, model: str) -> str:
-    """A model's path in a file starts at that file's folder; ~ is the home folder; a bare name is left alone.
+    """A model's path in a file starts at that file's folder; ~ is the home folder; names are left alone.
 
     Raises:
         ConfigError: no such home folder is known.
@@ -122,4 +123,6 @@ def beside(config: Path, model: str) -> str:
             return str(Path(model).expanduser())
         except RuntimeError:
             raise ConfigError(f"config file {config}: model {model!r}: no such home folder is known") from None
+    if re.fullmatch(r"[\w.-]+/[\w.-]+:[\w.-]+", model):  # a pulled model
+        return model
     return str(config.parent / model) if "/" in model else model

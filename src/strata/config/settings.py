@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strata.config.kinds import Choice, Integer, Kind, Matching, Number, Switch, Text
+from strata.config.kinds import Bytes, Choice, Integer, Kind, Matching, Number, Switch, Text, Tokens
 from strata.errors import ConfigError
 
 
@@ -16,7 +16,9 @@ class Settings:
     """The values in force. None means what the description of the setting says about it."""
 
     model: str = _setting(
-        Text(), "A GGUF file, or the name of a model in the box: pebble, pebble-iq3.", default="pebble"
+        Text(),
+        "A GGUF file, a pulled model OWNER/NAME:QUANT, or the name of a model in the box: pebble, pebble-iq3.",
+        default="pebble",
     )
     threads: int | None = _setting(
         Integer(1, 1024), "CPU threads to compute with.", unset="one for a small model, else one a core"
@@ -27,7 +29,7 @@ class Settings:
         default="auto",
     )
     context: int | None = _setting(
-        Integer(2),
+        Tokens(2),
         "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",
         unset="what the model was trained for, times the scale",
     )
@@ -45,6 +47,18 @@ class Settings:
         Choice(("f32", "f16", "q8", "q4", "bf16")),
         "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
         unset="f32 on the CPU, bf16 on a GPU",
+    )
+    ram: int | None = _setting(
+        Bytes(),
+        "Most main memory for weights, such as 4GB; routed experts beyond it are read from the file when they are "
+        "needed. The answer stays the same.",
+        unset="what is available",
+    )
+    ngram: str | None = _setting(
+        Choice(("ram", "mmap", "direct")),
+        "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "
+        "answer stays the same.",
+        unset="direct for a table of more than 1 GB, else through the file cache",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"
@@ -152,6 +166,14 @@ class Settings:
         "Where the server's prompts say the effort: start is what the model knows; at the end, another effort in a "
         "conversation does not make it be read again.",
         default="start",
+    )
+    models_folder: str | None = _setting(
+        Text(), "Folder of models that were pulled.", unset="strata/models below $XDG_DATA_HOME or ~/.local/share"
+    )
+    hub_endpoint: str | None = _setting(
+        Matching(r"https?://[^/\s@]+(/[^\s]*)?", "an address such as https://huggingface.co"),
+        "Where models are pulled from: a hub, or a mirror of it.",
+        unset="$HF_ENDPOINT, else https://huggingface.co",
     )
     debug: bool = _setting(Switch(), "Show where in the code an error arose.", default=False)
 

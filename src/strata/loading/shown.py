@@ -1,10 +1,5 @@
 """Numbers of bytes for people."""
 
+from strata.memory.budget.shown import shown_bytes
 
-def shown_bytes(count: int) -> str:
-    """Bytes as people read them, with three digits; 1 GB is 10**9 bytes."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= unit:
-            value = count / unit
-            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {name}"
-    return f"{count} B"
+__all__ = ["shown_bytes"]
