@@ -352,7 +352,8 @@ class SlotCache:
             return []
         self._busy[busy] = True
         found = passes.choose()(
-            *(keys, self._members, self._borders, np.array(self.slots), np.array(fills)),
+            *(keys, self._members, self._borders, np.array(self.slots)),
+            *(np.array([shelf.empties for shelf in self._shelves]), np.array(fills)),
             (self._flat, self._class_of, self._arriving, self._busy if len(busy) else NO_FLAGS, self._usage.sums),
             *(self._usage.scales, self._books, worth, self.rule.margin),
             *(min(most, len(self._flat)), self._work, self._out, self._plan),
@@ -379,10 +380,10 @@ class SlotCache:
         self._plan = np.empty((size, 5), np.int64)
 
     def _rows(self, visits: Visits) -> NDArray[np.int32]:
-        if visits.ndim != 2 or visits.shape[1] < 2:
-            raise SlotError(f"visits are rows of layer and expert, not an array of shape {visits.shape}")
+        if visits.ndim != 2 or visits.shape[1] < 2 or (visits.size and visits.dtype.kind not in "iu"):
+            raise SlotError(f"visits are rows of layer and expert, not {visits.dtype} of shape {visits.shape}")
         if visits.dtype != np.int32:
-            visits = visits.clip(-1, max(self._shape))  # so that no number becomes another one
+            visits = visits.astype(np.int64).clip(-1, max(self._shape))  # so that no number becomes another one
         return np.ascontiguousarray(visits, np.int32)
 
     def _keys(self, visits: Visits) -> NDArray[np.int64]:
