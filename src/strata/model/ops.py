@@ -13,7 +13,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
@@ -219,6 +219,13 @@ class Ops(Protocol):
         """
         ...
 
+    def draw(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn. Where it is not certain of one, the device says what it found.
+
+        Asked where `looks` is set only.
+        """
+        ...
+
     @property
     def looks(self) -> bool:
         """Whether `look` is worth asking."""
@@ -296,11 +303,19 @@ class Ops(Protocol):
         """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
         ...
 
-    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
-        """Read table rows: [T, rows_per_token*width].
+    def ngram_ask(self, numbers: Any, w: weights.Ple) -> Any:
+        """Begin to read table rows, which are needed some layers later.
 
         Raises:
             StrataError: a number is outside the table.
+        """
+        ...
+
+    def ngram_rows(self, asked: Any, w: weights.Ple) -> Activations:
+        """The rows that were asked for: [T, rows_per_token*width].
+
+        Raises:
+            StrataError: they cannot be read.
         """
         ...
 
