@@ -110,6 +110,7 @@ class SlotCache:
         spread = np.arange(every).reshape(self._shape).T.ravel()
         self._members = spread[np.argsort(self._class_of[spread], kind="stable")]
         self._borders = np.searchsorted(self._class_of[self._members], np.arange(len(sizes) + 1))
+        self._each = np.diff(self._borders).tolist()
         self._shelves = [Shelf() for _ in sizes]
         self._books = np.empty((3, len(sizes), 0), np.int64)
         self._make_room(max(slots))
@@ -229,10 +230,7 @@ class SlotCache:
         missed = self._missed[: self._misses]
         self._misses = 0
         self._stamp += 1
-        fills = [
-            shelf.empties > 0 and shelf.landed < end - begin
-            for shelf, begin, end in zip(self._shelves, self._borders, self._borders[1:], strict=False)
-        ]
+        fills = [s.empties > 0 and s.landed < each for s, each in zip(self._shelves, self._each, strict=True)]
         return self._choose(missed, fills, most, NONE if busy is None else self._keys(busy), 0.0)
 
     def fetch(self, wanted: Visits, most: int, busy: Visits | None = None, *, worth: float = 1.0) -> list[Move]:
@@ -352,8 +350,8 @@ class SlotCache:
             return []
         self._busy[busy] = True
         found = passes.choose()(
-            *(keys, self._members, self._borders, np.array(self.slots)),
-            *(np.array([shelf.empties for shelf in self._shelves]), np.array(fills)),
+            *(keys, self._members, self._borders, np.array([(s.count, s.empties) for s in self._shelves])),
+            np.array(fills),
             (self._flat, self._class_of, self._arriving, self._busy if len(busy) else NO_FLAGS, self._usage.sums),
             *(self._usage.scales, self._books, worth, self.rule.margin),
             *(min(most, len(self._flat)), self._work, self._out, self._plan),
