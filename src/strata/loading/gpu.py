@@ -156,7 +156,8 @@ def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, draf
     cells = shapes.cells if shapes.draft_cells is None else shapes.cells + shapes.draft_cells
     sizes = budget.Sizes(c.name, c.context, weights, cells, work=shapes.work)
     machine = budget.Machine(card.free)
-    wishes = budget.Wishes(conversations=conversations, headroom=0)
+    kv = c.qsa.kv if c.qsa.kv in cells.pages else None
+    wishes = budget.Wishes(conversations=conversations, headroom=0, kv=kv)
     try:
         made = budget.plan(machine, sizes, wishes)
     except budget.DoesNotFitError as error:
@@ -301,13 +302,14 @@ def _wishes(vocabulary: int) -> "list[Wish]":
 
     touched = Touched(np.zeros(1, np.int32), np.ones(1, np.bool_), np.zeros(1, np.float32))
     nothing = np.empty(0, np.int64)
-    plain, all_ = RowWish(), RowWish(0.0, touched, np.ones(vocabulary, np.bool_))
-    return [Wish(nothing, 0, 1.0, (plain,)), Wish(nothing, 1, 1.0, (all_,))]
+    every = np.ones(vocabulary, np.bool_)
+    rows = RowWish(), RowWish(0.0, None, every), RowWish(0.0, touched), RowWish(0.0, touched, every)
+    return [Wish(nothing, 1, 1.0, (row,)) for row in rows]
 
 
 def warm(network: "Network") -> None:
     """Launch everything once, so that no request waits for a kernel to be loaded or for a window to be captured."""
-    from strata.model.decision import Greedy
+    from strata.model.decision import Drawn, Greedy
 
     ids = [1] * min(1024, network.config.context // 2)
     network.read(network.new_state(), ids)
@@ -317,9 +319,15 @@ def warm(network: "Network") -> None:
         done = network.window([(state, ids[:rows])])[0]
         if network.decide([(state, done)], [Greedy(np.empty(0, np.int64), (0,), 1)]) is None:
             network.commit(state, done, 1)
-        if rows == 1:
-            for wish in _wishes(network.config.V):
-                network.look([done], [wish])
+    for wish in _wishes(network.config.V):
+        done = network.window([(state, ids[:1])])[0]
+        network.look([done], [wish])
+        network.commit(state, done, 1)
+        if wish.rows[0].touched is None:
+            done = network.window([(state, ids[:1])])[0]
+            found = network.draw([(state, done)], [Drawn(wish, (0,), 1, 1.0, 0.0)])
+            if found is None or isinstance(found[0], list):
+                network.commit(state, done, 1)
     if network.drafts:
         network.settle(state)
         network.guess(state, 1, 2)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.state import GdnState, QsaState, State
 
 WINDOW_ROWS = 8
@@ -216,6 +216,13 @@ class Ops(Protocol):
 
         Returns:
             What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
+        ...
+
+    def draw(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn. Where it is not certain of one, the device says what it found.
+
+        Asked where `looks` is set only.
         """
         ...
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from strata.model import weights
 from strata.model.candidates import Wish
 from strata.model.config import ModelConfig, Ple
-from strata.model.decision import Greedy
+from strata.model.decision import Drawn, Greedy
 from strata.model.kv import Codec
 from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
 from strata.model.state import GdnState, QsaState, State
@@ -86,6 +86,9 @@ class CpuOps:
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
         """See `Ops.decide`; the predictions are where the host chooses."""
+
+    def draw(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Drawn]) -> None:
+        """See `Ops.draw`; likewise."""
 
     def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> None:
         """See `Ops.look`; likewise."""

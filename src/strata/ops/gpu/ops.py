@@ -13,7 +13,7 @@ from strata.errors import RequestError
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import Mixer, ModelConfig
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.ops import dependent
 from strata.ops.gdn import gpu as gdn
@@ -281,6 +281,38 @@ class GpuOps:
 
     def look(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
         """See `Ops.look`: for windows whose conversations ban the same ids."""
+        found, batch = self._looking(done, wishes), done[0].batch
+        if found is None or batch.logits is None:
+            return None
+        kind, room = found.prepare(wishes)
+        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
+        self._repeat((batch.counts, "look", kind, room), body)
+        return found.read(wishes, kind)
+
+    def draw(
+        self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Drawn]
+    ) -> list[Decision | Undecided] | None:
+        """See `Ops.draw`: for windows whose conversations ban the same ids and have few stop tokens."""
+        found, batch = self._looking([one for _, one in done], [rule.wish for rule in rules]), done[0][1].batch
+        if found is None or any(len(rule.stop_ids) > STOPS for rule in rules):
+            return None
+        kind = found.prepare_draw(rules)
+        self._repeat((batch.counts, "draw", kind, 0), partial(self._draw, batch, found, kind))
+        outcomes = found.read_draw(rules, kind)
+        for (state, one), outcome in zip(done, outcomes, strict=True):
+            if isinstance(outcome, Decision):
+                self._moved(state, batch.spare_places[one.index], len(outcome.ids))
+        return outcomes
+
+    def _draw(self, batch: GpuBatch, found: Look, kind: int) -> None:
+        assert batch.logits is not None
+        found.launch(batch.logits, self._banned, kind, 0, self._launch)
+        found.launch_draw(batch.ids, batch.first, self._launch)
+        accepted = found.accepted[: batch.conversations]
+        self._move(batch, slice(0, batch.conversations), accepted, partly=max(batch.counts) > 1)
+
+    def _looking(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> Look | None:
+        """What looks at a whole window; None where its conversations do not ban the same ids."""
         batch, banned = done[0].batch, wishes[0].banned
         if (
             batch.logits is None
@@ -292,11 +324,7 @@ class GpuOps:
         self._ban(banned)
         if self._look is None:
             self._look = Look(self._c.V, self._device)
-        found = self._look
-        kind, room = found.prepare(wishes)
-        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
-        self._repeat((batch.counts, "look", kind, room), body)
-        return found.read(wishes, kind)
+        return self._look
 
     def _ban(self, banned: NDArray[np.int64]) -> None:
         """Ids that are no tokens, where kernels look for them."""
