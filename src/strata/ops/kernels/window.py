@@ -15,6 +15,9 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rows import gpu as rows
 
+OTHERS = frozenset(("look.adjust", "look.accept", "look.draw"))
+"""What CI does not take the time to compile: nothing in it that the others do not have."""
+
 _F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
 _ROWS = {"q": "*i8", "s": _F, "sums": _F}
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
