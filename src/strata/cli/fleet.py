@@ -160,4 +160,6 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         rope_factor(settings),
         settings.kv,
         settings.device,
+        settings.ram,
+        settings.ngram,
     )

@@ -156,7 +156,8 @@ def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, draf
     cells = shapes.cells if shapes.draft_cells is None else shapes.cells + shapes.draft_cells
     sizes = budget.Sizes(c.name, c.context, weights, cells, work=shapes.work)
     machine = budget.Machine(card.free)
-    wishes = budget.Wishes(conversations=conversations, headroom=0)
+    kv = c.qsa.kv if c.qsa.kv in cells.pages else None
+    wishes = budget.Wishes(conversations=conversations, headroom=0, kv=kv)
     try:
         made = budget.plan(machine, sizes, wishes)
     except budget.DoesNotFitError as error:

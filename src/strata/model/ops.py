@@ -303,11 +303,19 @@ class Ops(Protocol):
         """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
         ...
 
-    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
-        """Read table rows: [T, rows_per_token*width].
+    def ngram_ask(self, numbers: Any, w: weights.Ple) -> Any:
+        """Begin to read table rows, which are needed some layers later.
 
         Raises:
             StrataError: a number is outside the table.
+        """
+        ...
+
+    def ngram_rows(self, asked: Any, w: weights.Ple) -> Activations:
+        """The rows that were asked for: [T, rows_per_token*width].
+
+        Raises:
+            StrataError: they cannot be read.
         """
         ...
 

@@ -12,7 +12,7 @@ from strata.memory.budget.advice import changes
 from strata.memory.budget.plan import Arena, Table
 from support.machines import GB, cases, released
 
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=100, deadline=None)
 
 
 def made(machine: Machine, found: Sizes, wanted: Wishes) -> Plan | None:

@@ -560,9 +560,13 @@ class GpuOps:
         """See `Ops.ngram_numbers`; computed and read by `ngram_gate`, on a branch of its own."""
         return batch
 
-    def ngram_rows(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
-        """See `Ops.ngram_rows`."""
+    def ngram_ask(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
+        """See `Ops.ngram_ask`."""
         return numbers
+
+    def ngram_rows(self, asked: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
+        """See `Ops.ngram_rows`."""
+        return asked
 
     def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
         """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
