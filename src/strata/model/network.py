@@ -81,6 +81,7 @@ class Network:
             self.settle(state)
             residuals.append(done.residual)
             first = last
+        self.ops.check()
         return torch.cat(residuals)
 
     def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
@@ -119,8 +120,11 @@ class Network:
         """Predictions float32 [T, V] of all rows of a window."""
         ready = [done.logits for done in passes if done.logits is not None]
         if len(ready) == len(passes):
-            return _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
-        return _on_host(self.logits(torch.cat([done.residual for done in passes])))
+            found = _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
+        else:
+            found = _on_host(self.logits(torch.cat([done.residual for done in passes])))
+        self.ops.check()
+        return found
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.

@@ -194,6 +194,14 @@ class Ops(Protocol):
         """What the pass computed, by conversation."""
         ...
 
+    def check(self) -> None:
+        """Wait for what was launched, where that can go wrong.
+
+        Raises:
+            TierError: a window was given up, for experts that lie elsewhere did not come; its rows are no numbers.
+        """
+        ...
+
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
         ...

@@ -4,6 +4,7 @@ Rows come in the eight bits that the GPU's own kernels read and go back as float
 place of its pair. What is between is `strata.experts.compute.moe` without its first step and its last.
 """
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from strata.experts.compute.linear import SHARED, part_rows, run_all
-from strata.experts.compute.matrix import CODE, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
+from strata.experts.compute.matrix import ADDRESS, CODE, EACH, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
 from strata.experts.compute.moe import Expert
 from strata.experts.compute.steps import (
     DONE,
@@ -29,6 +30,7 @@ from strata.experts.compute.steps import (
 )
 from strata.experts.kernels.activations import aligned
 from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, peek, poke
+from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.kernels.record import GROUP, KEEP_AT, RECORD, SCALE_AT, START_AT, SUM_AT
 from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
 from strata.experts.pool.region import ITEM, WORKERS
@@ -45,7 +47,7 @@ SERVED, SERVED_EXPERTS, SERVED_PAIRS, BUSY, IDLE_SLEEPS, SERVED_BYTES = range(23
 STOP, BELL, RANG, SPIN, CLOCK, SYSCALL, FUTEX = range(280, 336, 8)
 TICK, TIME = 336, 352  # two words each: seconds and nanoseconds
 DESK = 384
-_FACTS = 3  # words of a layer: descriptors of gate, up and down
+_FACTS = 4  # words of a layer: descriptors of gate, up and down, and addresses of every expert's
 
 IDLE, ARRANGING, MULTIPLYING, FINISHING = range(4)
 """Phases of an answer."""
@@ -94,6 +96,13 @@ def arrange(codes, scales, width, order, offset, to):
 
 
 @njit
+def placed(task, address, descriptor):
+    """Let a matrix task read an expert where it lies, and nothing behind it."""
+    poke(task + WEIGHTS, address)
+    poke(task + LIMIT, address + peek(descriptor + ROW) * peek(descriptor + OUTPUTS))
+
+
+@njit
 def sound(desk, header, counts, experts, numbers):
     """Whether a message can be answered without reading or writing where nothing is."""
     layer, rows, count = header[LAYER], header[ROWS], header[COUNT]
@@ -127,7 +136,7 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         return BAD_MESSAGE
     layer, rows, count = np.int64(header[LAYER]), np.int64(header[ROWS]), np.int64(header[COUNT])
     facts = peek(desk + LAYERS) + 8 * _FACTS * layer
-    gate, up, down = peek(facts), peek(facts + 8), peek(facts + 16)
+    gate, up, down, where = peek(facts), peek(facts + 8), peek(facts + 16), peek(facts + 24)
     wide, inner, threads = peek(gate + WIDTH), peek(gate + OUTPUTS), peek(state + WORKERS) + 1
     poke(desk + NOW_LAYER, layer)
     poke(desk + NOW_COUNT, count)
@@ -171,6 +180,8 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         poke(task + UP_CODE, peek(up + CODE))
         matrix_task(task + GATE, gate, experts[i], counts[i], line, line + 2 * column)
         matrix_task(task + UP, up, experts[i], counts[i], line + column, line + 3 * column)
+        placed(task + GATE, peek(where + 24 * experts[i]), gate)
+        placed(task + UP, peek(where + 24 * experts[i] + 8), up)
         poke(counters + 16 * i, 0)
         poke(counters + 16 * i + 8, inner)
         poke(task + DONE, counters + 16 * i)
@@ -187,12 +198,23 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     for i in range(count):
         task, line = tasks + EXPERT_TASK * i, table + 8 * MOST_ROWS * i
         matrix_task(task, down, experts[i], counts[i], line + 4 * column, line + 5 * column)
+        placed(task, peek(where + 24 * experts[i] + 16), down)
         cut(items + i * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
     failed = run_all(state, items, count * down_parts, shared)
     poke(desk + SERVED_EXPERTS, peek(desk + SERVED_EXPERTS) + count)
     poke(desk + SERVED_PAIRS, peek(desk + SERVED_PAIRS) + pairs)
     poke(desk + SERVED_BYTES, peek(desk + SERVED_BYTES) + count * row_bytes)
     return failed
+
+
+def addresses_of(layers: "list[Expert]") -> NDArray[np.int64]:
+    """Where every expert's gate, up and down lie: ``int64 [L, E, 3]``."""
+    found = np.empty((len(layers), layers[0].gate.experts, 3), np.int64)
+    for to, layer in zip(found, layers, strict=True):
+        for i, matrix in enumerate(layer):
+            words = (ctypes.c_int64 * (ADDRESS + EACH + 8)).from_address(matrix.address)
+            to[:, i] = words[ADDRESS // 8] + np.arange(len(to)) * words[EACH // 8]
+    return found
 
 
 class Desk:
@@ -202,19 +224,30 @@ class Desk:
         words: ``int64``; see the names above.
     """
 
-    def __init__(self, mailbox: Mailbox, box: NDArray[np.uint8], layers: "list[Expert]", gate_up: int) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        box: NDArray[np.uint8],
+        layers: "list[Expert]",
+        gate_up: int,
+        addresses: NDArray[np.int64] | None,
+    ) -> None:
         """Lay it out.
 
         Args:
             mailbox: how `box` is laid out.
             box: memory shared with the device, ``uint8 [mailbox.nbytes]``.
-            layers: where each layer's experts lie.
+            layers: types and shapes of each layer's experts, and where they lie unless `addresses` says.
+            addresses: ``int64 [L, E, 3]`` of gate, up and down, contiguous; read anew for every message.
             gate_up: address of `strata.experts.compute.steps.gate_up`.
         """
         first, most = layers[0].gate, mailbox.pairs
         hidden, inner = first.k, first.n
         self._box, self._layers = box, layers
-        facts = np.array([[m.address for m in layer] for layer in layers], np.int64)
+        where = addresses_of(layers) if addresses is None else addresses
+        facts = np.array(
+            [[*(m.address for m in layer), at.ctypes.data] for layer, at in zip(layers, where, strict=True)], np.int64
+        )
         groups, inner_groups = -(-hidden // GROUP), -(-inner // GROUP)
         parts = most * max(-(-inner // 8), -(-hidden // 8))
         rooms = {
@@ -233,7 +266,7 @@ class Desk:
             memory[:] = 0
         self.words = aligned(DESK).view(np.int64)
         self.words[:] = 0
-        self._kept: tuple[Any, ...] = (facts, held)
+        self._kept: tuple[Any, ...] = (facts, held, where)
         at = {BOX: box.ctypes.data, LAYERS: facts.ctypes.data, NUMBER: len(layers), EXPERTS: first.experts}
         at |= {TOPK: mailbox.topk, HIDDEN: hidden, INNER: inner, UP_CODE_AT: gate_up}
         offsets = {

@@ -123,6 +123,7 @@ class HostLoop:
         layers: Sequence[Expert],
         cpus: Sequence[int | None] = (None,),
         *,
+        addresses: NDArray[np.int64] | None = None,
         spin: float = SPIN,
     ) -> None:
         """Lay everything out; `start` begins.
@@ -130,8 +131,9 @@ class HostLoop:
         Args:
             mailbox: how the memory is laid out.
             memory: what is shared with the device; zeros at the start.
-            layers: where each layer's experts lie.
+            layers: types and shapes of each layer's experts, and where they lie unless `addresses` says.
             cpus: processors of the threads, the loop's own first; None for one that may run anywhere.
+            addresses: of each expert's gate, up and down, ``int64 [L, E, 3]``; may change while nothing is served.
             spin: seconds it looks before it sleeps.
 
         Raises:
@@ -145,7 +147,7 @@ class HostLoop:
         self.mailbox, self.memory = mailbox, memory
         self._words = mailbox.words(memory)
         self._code = gate_up()
-        self._desk = a.Desk(mailbox, memory, list(layers), self._code.address)
+        self._desk = a.Desk(mailbox, memory, list(layers), self._code.address, addresses)
         library = ctypes.CDLL(None)
         for word, function in ((a.CLOCK, library.clock_gettime), (a.SYSCALL, library.syscall)):
             self._desk[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -247,7 +249,7 @@ class HostLoop:
         self._closing = True
         self._desk[a.STOP] = 1
         if self.busy:
-            self._words[2] = box.CLOSED
+            self._release(box.CLOSED)
         self._resume.set()
         self.ring()
         if self._thread is not None:
@@ -276,10 +278,15 @@ class HostLoop:
                 if self._closing:
                     return
                 self._reason = str(reason)
-                if not self._words[2]:
-                    self._words[2] = box.ENDED
+                self._release(box.ENDED)
                 self._resume.wait()
                 self._resume.clear()
         except BaseException as error:  # noqa: BLE001  # told by whoever asks
             self._reason = f"{type(error).__name__}: {error}"
-            self._words[2] = box.ENDED
+            self._release(box.ENDED)
+
+    def _release(self, code: int) -> None:
+        """Let nobody wait any longer."""
+        if not self._words[2]:
+            self._words[2] = code
+        self._words[1] = box.BROKEN

@@ -4,7 +4,7 @@ It looks at one word, pausing in between, and answers what it finds. If nothing 
 tick at a time, so that an idle engine costs next to nothing; whoever starts a window rings first (`ringer`), so a
 message that comes during sleep, and waits for the rest of a tick, is one that nobody announced.
 
-Whatever goes wrong, ABORT and then DONE are raised before it returns, so nobody waits for an answer that will not come.
+Whatever goes wrong, ABORT is written and DONE raised to the end before it returns, so nobody waits for an answer that will not come.
 """
 
 from functools import cache
@@ -36,7 +36,7 @@ from strata.experts.misses.answer import (
     TIME,
     answer,
 )
-from strata.experts.misses.mailbox import ABORT, DONE, FAILED_ITEM, RUNG
+from strata.experts.misses.mailbox import ABORT, BROKEN, DONE, FAILED_ITEM, RUNG
 from strata.experts.misses.mailbox import BAD_MESSAGE as _BAD_MESSAGE
 from strata.experts.pool.atomics import add, load, pause, store, system_call, timed_wait
 from strata.experts.pool.region import LOST
@@ -56,7 +56,7 @@ def now(desk):
 def serving_loop() -> Any:
     """``run(state, desk)``: answer messages until STOP is set. Returns 0, or the pool's `LOST`."""
     mark = fingerprint()
-    lost, bad, item = LOST, _BAD_MESSAGE, FAILED_ITEM
+    lost, bad, item, broken = LOST, _BAD_MESSAGE, FAILED_ITEM, BROKEN
 
     def run(state, desk):  # noqa: C901
         if len(mark) == 0:  # see `worker_loop`
@@ -79,7 +79,7 @@ def serving_loop() -> Any:
                 else:
                     poke(desk + PHASE, IDLE)
                 store(desk + SERVING, 0)
-                store(box + DONE, rung)
+                store(box + DONE, rung if failed == 0 else broken)
                 served, looks = rung, 0
                 if failed == lost:
                     return lost

@@ -8,8 +8,8 @@ Words are 64 bits wide, each on lines of its own, and each has one writer:
 | word | written by | what it says |
 |---|---|---|
 | RUNG | device | number of the newest message; everything of it was written before |
-| DONE | host | number of the newest message that has been answered; its rows were written before |
-| ABORT | host | not 0: nobody shall wait any longer; one of the codes below |
+| DONE | host | number of the newest message that has been answered, its rows written before; `BROKEN`: nobody answers |
+| ABORT | host | why nobody does; one of the codes below |
 | GAVE_UP | device | number of the message whose answer it stopped waiting for |
 
 Numbers of messages rise and are never used again: with 64 bits they do not come round.
@@ -35,6 +35,9 @@ MOST_ROWS = 8
 
 # Codes of ABORT, and of the loop that serves.
 FINE, LOST, BAD_MESSAGE, FAILED_ITEM, CLOSED, ENDED = 0, -1, 1, 2, 3, 4
+
+BROKEN = 1 << 62
+"""What DONE is where there will be no answer; above all numbers, so whoever waits goes on."""
 
 _LINE = 512
 

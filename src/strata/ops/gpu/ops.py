@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strata.errors import RequestError
+from strata.errors import RequestError, TierError
 from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
@@ -30,6 +30,7 @@ from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
+from strata.ops.tiers.tier import Tier
 
 if TYPE_CHECKING:
     from strata.ops.gpu.draft import DraftHead
@@ -67,6 +68,7 @@ class GpuOps:
         pool: memory.
         device: where it is.
         graphs: capture windows.
+        tier: of the model's experts, if not all of them are on the device.
 
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
@@ -78,8 +80,17 @@ class GpuOps:
     pictures = False  # rotations are looked up by one number
     same_forms = False  # prompts are read in chunks
 
-    def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        pool: Pool,
+        device: torch.device,
+        *,
+        graphs: bool = True,
+        tier: Tier | None = None,
+    ) -> None:
         self._graphs = graphs and device.type == "cuda"
+        self.tier = tier
         self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
@@ -113,6 +124,7 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
+        tensor_cores = tensor_cores and tier is None  # those kernels look for every expert in a slot
         self._prompt = None
         if tensor_cores:
             select = self._few, self._tile
@@ -143,6 +155,8 @@ class GpuOps:
         """
         if not window and self._prompt is not None:
             return self._prompt.begin(segments)
+        if self.tier is not None:
+            self.tier.begin()
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -162,7 +176,12 @@ class GpuOps:
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
-            return Streams(self._settled(body()))
+            x = self._settled(body())
+            if self.tier is not None:
+                self.tier.end(window=False)
+            return Streams(x)
+        if self.tier is not None:
+            self.tier.window_begun()
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
@@ -182,6 +201,8 @@ class GpuOps:
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
         batch.logits = head(Streams(x))
+        if self.tier is not None:
+            self.tier.end(window=True)
         return x
 
     def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
@@ -230,9 +251,22 @@ class GpuOps:
         choice.prepare(rules)
         self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
         decisions = choice.read([one.ids for _, one in done], rules, top)
+        try:
+            self.check()
+        except TierError:
+            for state, one in done:
+                self._moved(state, batch, one.index, 0)
+            raise
         for (state, one), decision in zip(done, decisions, strict=True):
             self._moved(state, batch, one.index, len(decision.ids))
         return decisions
+
+    def check(self) -> None:
+        """See `Ops.check`."""
+        if self.tier is not None:
+            if self._device.type == "cuda":
+                torch.cuda.current_stream(self._device).synchronize()
+            self.tier.settled()
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None
