@@ -11,7 +11,7 @@ Words that both sides look at are written with release and read with acquire, at
 - Nothing needs inline assembly but the clock. The interpreter has neither clock nor memory orders; there a wait counts
   its looks, and atomics are those of the processor.
 
-What lies in the host's memory is read past the caches (``.cv``), for the host changes it from layer to layer.
+The host's rows are read past the first cache (volatile), which no acquire of another processor of the card empties.
 """
 
 import triton
@@ -207,8 +207,25 @@ def take(
         for k in range(0, tl.load(counts + entry)):
             pair = tl.load(pairs + entry * 8 + k)
             at = pair * WIDTH + n
-            row = tl.load(_floats(box + AT_RESULTS) + at, mask=inside, other=0.0, cache_modifier=".cv")
+            row = tl.load(_floats(box + AT_RESULTS) + at, mask=inside, other=0.0, volatile=True)
             tl.store(y + at, tl.where(faulted, float("nan"), row), mask=inside)
+
+
+@triton.jit
+def _plane(
+    out, stage, words, first, BYTES: tl.constexpr, TERMS: tl.constexpr, WORDS: tl.constexpr, START: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Some blocks' part of one plane, a byte at a time: sums of bits, see `strata.ops.tiers.repack`."""
+    i = tl.arange(0, TOGETHER * BYTES)
+    block, place = first + i // BYTES, i % BYTES
+    there = block < BLOCKS
+    total = tl.load(words + WORDS + place)
+    for t in range(1, TERMS + 1):
+        term = tl.load(words + WORDS + t * BYTES + place)
+        byte = tl.load(stage + block * BLOCK + (term & 0xFFFF), mask=there, other=0).to(tl.int32)
+        total ^= ((byte << 8) >> (16 - ((term >> 16) & 0xFF))) & ((term >> 24) & 0xFF)
+    tl.store(out + START + first * BYTES + i, total.to(tl.uint8), mask=there)
 
 
 @triton.jit
@@ -221,22 +238,13 @@ def _one(
     word = tl.arange(0, ROOM)
     at = first * BLOCK // 4 + word
     inside = (word < TOGETHER * BLOCK // 4) & (at < BLOCKS * BLOCK // 4)
-    tl.store(_ints(stage) + at, tl.load(_ints(raw) + at, mask=inside, other=0, cache_modifier=".cv"), mask=inside)
+    tl.store(_ints(stage) + at, tl.load(_ints(raw) + at, mask=inside, other=0), mask=inside)
     tl.debug_barrier()
     for p in tl.static_range(COUNT):
-        BYTES: tl.constexpr = PLANES[4 * p]
-        TERMS: tl.constexpr = PLANES[4 * p + 1]
-        WORDS: tl.constexpr = PLANES[4 * p + 2]
-        START: tl.constexpr = PLANES[4 * p + 3]
-        i = tl.arange(0, TOGETHER * BYTES)
-        block, place = first + i // BYTES, i % BYTES
-        there = block < BLOCKS
-        total = tl.load(words + WORDS + place)
-        for t in range(1, TERMS + 1):
-            term = tl.load(words + WORDS + t * BYTES + place)
-            byte = tl.load(stage + block * BLOCK + (term & 0xFFFF), mask=there, other=0).to(tl.int32)
-            total ^= ((byte << 8) >> (16 - ((term >> 16) & 0xFF))) & ((term >> 24) & 0xFF)
-        tl.store(out + START + first * BYTES + i, total.to(tl.uint8), mask=there)
+        _plane(
+            out, stage, words, first, PLANES[4 * p], PLANES[4 * p + 1], PLANES[4 * p + 2], PLANES[4 * p + 3], BLOCKS,
+            BLOCK, TOGETHER,
+        )  # fmt: skip
 
 
 @triton.jit
