@@ -62,7 +62,7 @@ def answers(network, prompts, count, drafter=None, logprobs=None):
     while any(not g.finished for g in running):
         for found, new in zip(events, step(network, running), strict=True):
             found.extend(new)
-    states = [[(name, x.clone()) for name, x in network.ops._pool.tensors(g.state)] for g in running]
+    states = [[(name, x.clone()) for name, x in g.state.tensors()] for g in running]
     return events, states
 
 

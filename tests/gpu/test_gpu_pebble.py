@@ -116,7 +116,7 @@ def test_company_memory_files_and_want_of_room_change_nothing(file, network, tmp
     expected = {request.id[2:]: text(network, request.prompt, sampling=request.sampling) for request in asked("a")}
     longest = max(len(one["prompt"]) for one in PROMPTS)
     small = on_gpu(file, cells=-(-(longest + 80) // 64) * 64)
-    del small.ops.pool._pages[-(-(longest + 80) // 64) + 2 :]  # most of the pages are gone
+    del small.ops._pool._pages[-(-(longest + 80) // 64) + 2 :]  # most of the pages are gone
     for name, net, options in (
         ("memory", network, Options(same_forms=False, rows=64, step=64)),
         ("files", network, Options(same_forms=False, rows=64, step=64, ram=0, folder=tmp_path / "a", reserve=0)),

@@ -1,3 +1,5 @@
+import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -6,6 +8,13 @@ import pytest
 from strata.server.options import Options
 from strata.worker import Care, Client
 from support.site import Script, Site, engine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_open() -> Iterator[None]:
+    """What a module left open is reported in that module, not wherever it happens to be collected."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +56,10 @@ def other_site(shared_site) -> Iterator[Callable[..., Site]]:
     for one in sites:
         one.close()  # a second time does nothing
     shared_site.script.rest()
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[Any], Any]]:
+    """Take a client that the test opened, and close it after the test, not when it happens to be collected."""
+    with contextlib.ExitStack() as opened:
+        yield opened.enter_context

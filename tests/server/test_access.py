@@ -8,6 +8,8 @@ from strata.errors import ConfigError
 from strata.server.access import OPEN
 from strata.server.options import Options, read_keys
 from strata.server.routes import ROUTES
+from strata.server.web.files import read_files
+from strata.server.web.routes import Page
 from support.site import chat_body
 
 PATHS = [
@@ -40,10 +42,22 @@ def test_s01_every_route_needs_the_key(locked) -> None:
                     if headers and query:
                         continue
                     status = locked.request(method, path + query, None, headers).status
-                    assert status == 401 or path in OPEN, (method, path, headers)
+                    assert status == 401 or path in OPEN, (method, path, headers)  # the page's files: below
         for headers in good:
             assert locked.get(path, **headers).status != 401
     assert locked.get("/health").status == 200
+
+
+def test_s01_the_page_needs_no_key_and_holds_nothing(locked) -> None:
+    paths = Page().paths
+    assert {"/", "/static/app.js"} < paths
+    for path in paths:
+        assert locked.get(path).status == 200, path
+        assert locked.request("HEAD", path).status == 200, path
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert locked.request(method, path).status == 401, (method, path)
+    assert locked.get("/static/app.js", host="box.example").status == 200
+    assert b"scripted" not in locked.get("/").body  # not even the model's name
 
 
 def test_s09_the_same_answer_on_all_routes(locked) -> None:
@@ -164,6 +178,51 @@ def test_s04_nothing_but_routes_is_served(site) -> None:
         "/v1/models/..%2f..%2fetc%2fpasswd",
     ):
         assert site.get(path).status in {400, 404}, path
+
+
+def test_s04_only_listed_files_are_served(site) -> None:
+    assert site.get("/static/app.js").status == 200
+    assert site.get("/static/css/tokens.css").status == 200
+    for path in (
+        "/static",
+        "/static/css",
+        "/static/index.html",
+        "/static/routes.py",
+        "/static/__init__.py",
+        "/static/vendor/SHA256SUMS",
+        "/static/./app.js",
+        "/static//app.js",
+        "/static/css/../app.js",
+        "/static/css/%2e%2e/app.js",
+        "/static/css%2f..%2fapp.js",
+        "/static/..%2frouting.py",
+        "/static/%2e%2e/options.py",
+        "/static/....//options.py",
+        "/static/css%5c..%5capp.js",
+        "/static/..\\options.py",
+        "/static/app.js%00",
+        "/static/%00",
+        "/static/APP.JS",
+        "/app.js",
+    ):
+        reply = site.get(path)
+        assert reply.status == 404, path
+        assert b"import" not in reply.body
+    raw = b"GET /static/../options.py HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert site.raw(raw).split()[1] == b"404"
+
+
+def test_s04_a_link_in_the_folder_is_no_file(tmp_path) -> None:
+    outside = tmp_path / "outside.js"
+    outside.write_text("secret", encoding="utf-8")
+    folder = tmp_path / "web"
+    (folder / "css").mkdir(parents=True)
+    (folder / "app.js").write_text("app", encoding="utf-8")
+    (folder / "link.js").symlink_to(outside)
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / "css" / ".hidden.css").write_text("secret", encoding="utf-8")
+    (folder / "notes.md").write_text("secret", encoding="utf-8")
+    assert set(read_files(folder)) == {"app.js"}
 
 
 def test_s05_nothing_is_fetched_for_a_client(site) -> None:

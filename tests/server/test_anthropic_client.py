@@ -77,7 +77,7 @@ def test_a_cut_call_and_a_stop_sequence(site, client) -> None:
     assert (done.content[0].text, done.stop_reason, done.stop_sequence) == ("alpha bra", "stop_sequence", "vo ch")
 
 
-def test_errors_are_the_clients_own(site, client, other_site) -> None:
+def test_errors_are_the_clients_own(site, client, other_site, closing) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         client.messages.create(model="m", messages=MESSAGES, max_tokens=50, extra_body={"temperature": -1})
     assert caught.value.body["error"]["type"] == "invalid_request_error"
@@ -93,18 +93,17 @@ def test_errors_are_the_clients_own(site, client, other_site) -> None:
         stream.get_final_message()
     locked = other_site(keys={"a": "right"})
     with pytest.raises(anthropic.AuthenticationError):
-        anthropic.Anthropic(base_url=locked.url, api_key="wrong").models.list()
-    assert [model.id for model in anthropic.Anthropic(base_url=locked.url, api_key="right").models.list()] == [
-        "scripted"
-    ]
-    token = anthropic.Anthropic(base_url=locked.url, auth_token="right", api_key=None)
+        closing(anthropic.Anthropic(base_url=locked.url, api_key="wrong")).models.list()
+    right = closing(anthropic.Anthropic(base_url=locked.url, api_key="right"))
+    assert [model.id for model in right.models.list()] == ["scripted"]
+    token = closing(anthropic.Anthropic(base_url=locked.url, auth_token="right", api_key=None))
     assert token.models.retrieve("scripted").display_name == "scripted"
 
 
-def test_a_long_reading_keeps_the_client_alive(other_site) -> None:
+def test_a_long_reading_keeps_the_client_alive(other_site, closing) -> None:
     patient = other_site(sign=0.1)
     patient.say("there", reading_ms=40)
-    slow = anthropic.Anthropic(base_url=patient.url, api_key="none", max_retries=0, timeout=0.5)
+    slow = closing(anthropic.Anthropic(base_url=patient.url, api_key="none", max_retries=0, timeout=0.5))
     with slow.messages.stream(
         model="m", messages=[{"role": "user", "content": "word " * 1500}], max_tokens=50
     ) as stream:

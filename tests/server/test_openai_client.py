@@ -135,7 +135,7 @@ def test_errors_are_the_clients_own(client, more, kind) -> None:
         assert caught.value.body["type"] == "invalid_request_error"
 
 
-def test_faults_and_limits_are_errors_of_the_client(site, client, other_site) -> None:
+def test_faults_and_limits_are_errors_of_the_client(site, client, other_site, closing) -> None:
     site.say(turn("a</think>\n\nb", fault="raise"))
     with pytest.raises(openai.InternalServerError):
         client.chat.completions.create(model="m", messages=MESSAGES)
@@ -145,8 +145,8 @@ def test_faults_and_limits_are_errors_of_the_client(site, client, other_site) ->
         client.embeddings.create(model="m", input="x")
     locked = other_site(keys={"a": "right"})
     with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{locked.url}/v1", api_key="wrong").models.list()
-    right = openai.OpenAI(base_url=f"{locked.url}/v1", api_key="right")
+        closing(openai.OpenAI(base_url=f"{locked.url}/v1", api_key="wrong")).models.list()
+    right = closing(openai.OpenAI(base_url=f"{locked.url}/v1", api_key="right"))
     assert [model.id for model in right.models.list()] == ["scripted"]
     assert right.models.retrieve("scripted").owned_by == "strata"
     with pytest.raises(openai.NotFoundError):
@@ -173,10 +173,10 @@ def test_many_at_once(site) -> None:
     assert sorted(asyncio.run(main())) == sorted(f"answer {i}" for i in range(12))
 
 
-def test_kept_responses_are_gone_on_with_by_name(site, other_site) -> None:
+def test_kept_responses_are_gone_on_with_by_name(site, other_site, closing) -> None:
     keeping = other_site(responses=2, keys={"a": "ka", "b": "kb"})
-    one = openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="ka")
-    other = openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="kb")
+    one = closing(openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="ka"))
+    other = closing(openai.OpenAI(base_url=f"{keeping.url}/v1", api_key="kb"))
     site.say("first</think>\n\nI am one.", "second</think>\n\nI am two.", "third</think>\n\nI am three.")
     first = one.responses.create(model="m", input="who", instructions="be brief")
     assert first.store

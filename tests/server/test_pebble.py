@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -49,14 +50,14 @@ TOOLS = [
 TIMER = [{"role": "user", "content": "Set the timer for 25 minutes."}]
 
 
-def test_it_answers_on_every_route(pebble) -> None:
+def test_it_answers_on_every_route(pebble, closing) -> None:
     chat = pebble.chat(COUNT, max_tokens=200)
     assert chat.message["content"] == "1, 2, 3, 4, 5"
     assert pebble.chat_stream(COUNT, max_tokens=200).delta("content") == "1, 2, 3, 4, 5"
     assert pebble.message(COUNT, max_tokens=200).json["content"][0]["text"] == "1, 2, 3, 4, 5"
     output = pebble.response(COUNT).json["output"]
     assert output[-1]["content"][0]["text"] == "1, 2, 3, 4, 5"
-    client = openai.OpenAI(base_url=f"{pebble.url}/v1", api_key="none")
+    client = closing(openai.OpenAI(base_url=f"{pebble.url}/v1", api_key="none"))
     assert client.responses.create(model="pebble", input="Count from 1 to 5.").output_text == "1, 2, 3, 4, 5"
 
 
@@ -209,14 +210,16 @@ def test_one_prompt_for_several_answers_is_counted_once(pebble) -> None:
     assert usage["completion_tokens"] == 15
 
 
-def test_the_examples_in_the_readme_print_what_they_say(pebble, capsys) -> None:
+def test_the_examples_in_the_readme_print_what_they_say(pebble, capsys, closing) -> None:
     text = README.read_text(encoding="utf-8").replace("http://127.0.0.1:8080", pebble.url)
     examples = [
         one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if not one.startswith("import strata")
     ]
     assert len(examples) == 2
     for example in examples:
-        exec(compile(example, str(README), "exec"), {})
+        names: dict[str, Any] = {}
+        exec(compile(example, str(README), "exec"), names)
+        closing(names["client"])
         assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
     (line,) = re.findall(r"curl -s \S+(/v1/\S+) -d '(.*)'", text)
     assert pebble.post(line[0], json.loads(line[1])).message["content"] == "1, 2, 3, 4, 5"

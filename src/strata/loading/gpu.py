@@ -1,12 +1,15 @@
 """Whether a model can run on a GPU, and how the card's memory is divided: arithmetic before anything is moved there."""
 
 import importlib.util
+import logging
+import os
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from strata.errors import ModelError, RequestError
+from strata.errors import ModelError, RequestError, StrataError
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from strata.model import ModelConfig, Network
     from strata.model.ops import Ops
     from strata.model.weights import Weights
+
+log = logging.getLogger("strata.loading")
 
 FIRST = 75
 """Ten times the least compute capability that kernels are run on."""
@@ -215,12 +220,19 @@ def network(
             on_load(min(done, total - 1), total)
 
     moved = Upload(device, sent).all(weights)
-    ops = GpuOps(config, Pool(config, device, slots=conversations, cells=placed.cells), device)
-    if drafts:
-        small = head_config(config)
-        pool = Pool(small, device, slots=conversations, cells=placed.cells)
-        ops.drafts = DraftHead(GpuOps(small, pool, device), pool, config, device)
-    found = Network(config, moved, cast("Ops", ops))
+    small = head_config(config)
+    pool = Pool(config, device, slots=conversations, cells=placed.cells)
+    its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
+
+    def made(*, graphs: bool) -> Network:
+        ops = GpuOps(config, pool, device, graphs=graphs)
+        if its is not None:
+            ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
+        return Network(config, moved, cast("Ops", ops))
+
+    if device.type == "cuda":
+        compile_ahead(replace(made(graphs=False), drafts=drafts), card)
+    found = made(graphs=True)
     if device.type == "cuda":
         warm(replace(found, drafts=drafts))
     if on_load:
@@ -228,11 +240,36 @@ def network(
     return found, placed
 
 
-def warm(network: "Network") -> None:
-    """Launch everything once, so that kernels are compiled before the first request would wait for them.
+def compile_ahead(network: "Network", card: Card) -> None:
+    """Compile what `warm` launches and is not on disk yet, several kernels at once.
 
-    They are kept on disk; the first start with a new card or a new version compiles some 190.
+    The first start with a new card or a new version compiles some 190 kernels, of which each takes about a second.
+
+    Args:
+        network: without graphs. Its memory keeps what it had, for nothing is launched.
+        card: for which.
     """
+    from strata.ops.gpu.upload import DeviceTable
+    from strata.ops.kernels.ahead import FEW, compile_all
+    from strata.ops.kernels.launches import Target, missing, noted
+
+    tables = [layer.ple.table for layer in network.weights.layers if layer.ple is not None]
+    if any(isinstance(table, DeviceTable) and table.planes is None for table in tables):
+        return  # torch itself would look rows up by numbers that no kernel has computed
+    target = Target(card.capability)
+    wanted = missing(noted(lambda: warm(network)), target)
+    if len(wanted) > FEW:
+        began = time.monotonic()
+        log.info("%s: compiling %d kernels, once for this card and version", card.name, len(wanted))
+        try:
+            compile_all(wanted, target, len(os.sched_getaffinity(0)))
+        except StrataError as wrong:
+            log.warning("%s; they are compiled one after another, which takes minutes", wrong)
+        log.info("%s: compiled %d kernels in %.0f s", card.name, len(wanted), time.monotonic() - began)
+
+
+def warm(network: "Network") -> None:
+    """Launch everything once, so that no request waits for a kernel to be loaded or for a window to be captured."""
     from strata.model.decision import Greedy
 
     ids = [1] * min(1024, network.config.context // 2)

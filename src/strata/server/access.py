@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,17 +28,21 @@ class Access:
     browser asks for must be one of ours.
     """
 
-    def __init__(self, app: ASGIApp, options: Options, refuse: Callable[[Scope, ApiError], Response]) -> None:
+    def __init__(
+        self, app: ASGIApp, options: Options, refuse: Callable[[Scope, ApiError], Response], files: AbstractSet[str]
+    ) -> None:
         """Stand before an application.
 
         Args:
             app: the application.
             options: keys, names and pages.
             refuse: makes the answer to a request that may not pass.
+            files: paths of the page's files, which anybody may get: they are the same for all.
         """
         self._app = app
         self._refuse = refuse
         self._options = options
+        self._files = files
         self._keys = {name: _digest(key.encode()) for name, key in options.keys.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +56,7 @@ class Access:
             _one(headers, "host")
             if self._keys:
                 preflight = scope["method"] == "OPTIONS" and allowed is not None
-                if scope["path"] not in OPEN and not preflight:
+                if not preflight and not self._open(scope):
                     scope.setdefault("state", {})["client"] = self._named(headers)
             else:
                 self._check_host(headers.get("host"), scope)
@@ -63,6 +68,10 @@ class Access:
             await _preflight(allowed)(scope, receive, send)
             return
         await self._app(scope, receive, send if allowed is None else _shared(send, allowed))
+
+    def _open(self, scope: Scope) -> bool:
+        """Whether no key is needed."""
+        return scope["path"] in OPEN or (scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files)
 
     def _named(self, headers: Headers) -> str:
         """The name of the key that a request has; all keys are compared, in constant time."""

@@ -19,6 +19,7 @@ from strata.server.dialects.openai.usage import error_body as openai_body
 from strata.server.errors import ApiError, of
 from strata.server.replying import json_response
 from strata.server.routes import ROUTES, Handler
+from strata.server.web.routes import PATHS, Page
 
 _log = logging.getLogger("strata.server")
 
@@ -29,8 +30,14 @@ def create_app(desk: Desk) -> ASGIApp:
     for route in ROUTES:
         endpoint = _endpoint(desk, route.handler)
         routes += [Address(path, endpoint, methods=[route.method]) for path in (route.path, *route.aliases)]
+    page = Page()
+
+    async def give(request: Request, _desk: Desk) -> Response:
+        return page.give(request)
+
+    routes += [Address(path, _endpoint(desk, give), methods=["GET"]) for path in PATHS]
     app = Router(routes, redirect_slashes=False)
-    return _Outer(Access(_Found(app, routes), desk.options, refusal), desk, routes)
+    return _Outer(Access(_Found(app, routes), desk.options, refusal, page.paths), desk, routes)
 
 
 def refusal(scope: Scope, error: ApiError) -> Response:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -167,12 +166,6 @@ async def openapi(_request: Request, desk: Desk) -> Response:
     return json_response(document(known, keyed=bool(desk.options.keys)))
 
 
-async def front(_request: Request, desk: Desk) -> Response:
-    """What this is, until there is a page."""
-    told: dict[str, Any] = {"server": "strata", "model": desk.served.name, "routes": [route.path for route in ROUTES]}
-    return json_response(told)
-
-
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
     Route("POST", "/v1/completions", completions, ("/completions",)),
@@ -192,6 +185,5 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/props", props),
     Route("GET", "/slots", slots),
     Route("GET", "/openapi.json", openapi),
-    Route("GET", "/", front),
 )
-"""Whatever is added here needs a key like all others."""
+"""Whatever is added here needs a key like all others; the page's files, which need none, are in `strata.server.web`."""

@@ -1,0 +1,393 @@
+"""The experts that lie in the card's slots, and which should: a pure state machine without clock, device or copies.
+
+Life of a slot: empty - `begin` - being copied into - `landed` - holds an expert - `begin` of the next - ...
+
+A window looks experts up in a table in the device's memory, which is a copy of `slot_of` made before that window began.
+So the order around a move is
+
+1. `moves` and `begin`: the evicted expert is a miss from now on;
+2. the table is sent to the device, ahead of every window that begins later;
+3. the copy begins when every window is over that began before 2, for those may still read the slot;
+4. the copy has ended: `landed`, and the newcomer counts in windows that begin after the next table.
+
+`busy` keeps what is known to be used from being chosen at all: experts that a window in flight visits, or that were
+fetched for the window to come.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strata.memory.slots import passes
+from strata.memory.slots.errors import SlotError
+from strata.memory.slots.move import Move, Resized, Source
+from strata.memory.slots.profile import Profile
+from strata.memory.slots.rule import Rule
+from strata.memory.slots.shelf import NOBODY, Shelf
+from strata.memory.slots.usage import Usage
+
+NONE = np.empty(0, np.int64)
+NO_FLAGS = np.empty(0, np.bool_)
+
+Visits = NDArray[np.integer]
+"""[n, 2 or more]: layer, expert, and whatever else is known; one row for each expert of a window."""
+
+
+class SlotCache:
+    """Which expert lies in which slot.
+
+    Layers whose experts have the same number of bytes form a class, and every class has slots of its own, counted from
+    0. A slot serves any layer of its class: experts of all its layers compete for its slots, so a layer that needs few
+    leaves room to one that needs many. How much memory each class gets is said from outside (`divide`) and can change
+    at any time (`resize`).
+
+    Considered for a slot is an expert when it was missed; while its class has empty slots, every expert is.
+
+    Attributes:
+        sizes: bytes of an expert, by class.
+        classes: class of each layer.
+        experts: E, of every layer.
+        rule: what the counts are made of, and what a newcomer has to be ahead by.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        classes: Sequence[int],
+        slots: Sequence[int],
+        *,
+        experts: int = 512,
+        rule: Rule | None = None,
+    ) -> None:
+        """All slots are empty.
+
+        Args:
+            sizes: bytes of an expert, by class.
+            classes: class of each layer.
+            slots: number of slots, by class; any number from 0.
+            experts: of each layer.
+            rule: parameters; the measured ones unless said.
+
+        Raises:
+            SlotError: the numbers do not fit together.
+        """
+        if len(sizes) != len(slots) or not classes or experts < 1:
+            raise SlotError(
+                f"a cache needs a layer, an expert, and slots for each class, not {len(classes)} layers of {experts} "
+                f"experts and {len(slots)} numbers of slots for {len(sizes)} classes"
+            )
+        if sorted(set(classes)) != list(range(len(sizes))) or min(sizes) < 1:
+            raise SlotError(
+                f"every class from 0 to {len(sizes) - 1} needs a layer and a size, not layers of "
+                f"{sorted(set(classes))} with {list(sizes)} bytes"
+            )
+        for each in slots:
+            _check_count(each)
+        self.sizes = tuple(sizes)
+        self.classes = tuple(classes)
+        self.experts = experts
+        self.rule = rule or Rule()
+        self._shape = (len(classes), experts)
+        self._slot_of = np.full(self._shape, NOBODY, np.int32)
+        self._flat = self._slot_of.reshape(-1)
+        self._table = self._slot_of.view()
+        self._table.flags.writeable = False
+        every = len(self._flat)
+        self._arriving = np.zeros(every, np.bool_)
+        self._usage = Usage(every, self.rule)
+        self._missed = np.empty(every, np.int64)
+        self._misses = 0
+        self._stamps = np.zeros(every, np.int64)
+        self._stamp = 1
+        self._busy = np.zeros(every, np.bool_)
+        self._class_of = np.repeat(np.array(classes, np.int16), experts)
+        # By class, in the order in which experts of equal count are taken: as many of each layer as of any other.
+        spread = np.arange(every).reshape(self._shape).T.ravel()
+        self._members = [spread[self._class_of[spread] == each] for each in range(len(sizes))]
+        self._shelves = [Shelf(each) for each in slots]
+        self._make_room()
+
+    @classmethod
+    def from_profile(
+        cls,
+        profile: Profile,
+        sizes: Sequence[int],
+        classes: Sequence[int],
+        slots: Sequence[int],
+        *,
+        rule: Rule | None = None,
+    ) -> "SlotCache":
+        """A cache that begins with what another one has learned; its slots are empty, and `moves` says what to fetch.
+
+        Raises:
+            SlotError: the numbers do not fit together, or not with the profile.
+        """
+        layers, experts = profile.quick.shape
+        if layers != len(classes):
+            raise SlotError(f"the profile is of {layers} layers and the cache of {len(classes)}")
+        cache = cls(sizes, classes, slots, experts=experts, rule=rule)
+        cache._usage.quick.set(profile.quick)
+        cache._usage.slow.set(profile.slow)
+        return cache
+
+    def profile(self) -> Profile:
+        """What was learned, for the next start."""
+        quick, slow = self._usage.quick.counts(), self._usage.slow.counts()
+        return Profile(quick.reshape(self._shape), slow.reshape(self._shape))
+
+    @property
+    def slot_of(self) -> NDArray[np.int32]:
+        """int32 [L, E]: slot within the layer's class, -1 for a miss. Read-only, always up to date."""
+        return self._table
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Number of slots, by class."""
+        return tuple(shelf.count for shelf in self._shelves)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Slots that hold an expert, by class."""
+        return tuple(shelf.landed for shelf in self._shelves)
+
+    @property
+    def flying(self) -> int:
+        """Copies that have begun and are not over."""
+        return int(np.count_nonzero(self._arriving))
+
+    def counts(self) -> NDArray[np.float64]:
+        """[L, E]: the count by which experts are compared."""
+        return self._usage.counts().reshape(self._shape)
+
+    def sources(self, class_: int) -> list[Source]:
+        """What lies in the slots of a class: to hold their bytes against the file's (case N05)."""
+        shelf = self._shelves[class_]
+        held = np.flatnonzero(shelf.owner[: shelf.count] != NOBODY).tolist()
+        return [Source(slot, *self._pair(shelf.owner[slot]), int(shelf.generation[slot])) for slot in held]
+
+    def seen(self, visits: Visits) -> int:
+        """Count one window's visits: one for each expert, however many of the window's rows visit it.
+
+        Returns:
+            How many of them are hits by now.
+
+        Raises:
+            SlotError: a layer or an expert that there is not; then it was a window without visits.
+        """
+        self._usage.advance()
+        rows = self._rows(visits)
+        quick, slow = self._usage.quick, self._usage.slow
+        hits, missed = passes.count()(
+            *(rows, *self._shape, quick.sums, slow.sums, quick.weight, slow.weight),
+            *(self._flat, self._stamps, self._stamp, self._missed, self._misses),
+        )
+        if hits < 0:
+            self._refuse(rows[missed])
+        self._misses = missed
+        return hits
+
+    def moves(self, most: int, busy: Visits | None = None) -> list[Move]:
+        """What should be moved now, the largest gain first. Nothing changes; what was missed is considered once.
+
+        Args:
+            most: moves at most.
+            busy: [n, 2 or more]: experts that must not be evicted, whatever they count (case N03).
+
+        Returns:
+            Moves that can all be begun, in any order, as long as nothing else was begun or resized meanwhile.
+        """
+        missed = self._missed[: self._misses]
+        self._misses = 0
+        self._stamp += 1
+        candidates = [
+            self._members[number] if shelf.empties and shelf.landed < len(self._members[number]) else missed
+            for number, shelf in enumerate(self._shelves)
+        ]
+        return self._choose(candidates, most, NONE if busy is None else self._keys(busy), 0.0)
+
+    def fetch(self, wanted: Visits, most: int, busy: Visits | None = None, *, worth: float = 1.0) -> list[Move]:
+        """Moves for experts that the next window will probably visit.
+
+        Args:
+            wanted: [n, 2 or more]: which, the most wanted first. Those that are there already stay.
+            most: moves at most.
+            busy: as for `moves`.
+            worth: visits that being wanted counts.
+        """
+        keys = self._keys(wanted)
+        keys = keys[np.sort(np.unique(keys, return_index=True)[1])]
+        held = keys if busy is None else np.concatenate([keys, self._keys(busy)])
+        return self._choose([keys] * len(self._shelves), most, held, worth)
+
+    def begin(self, move: Move) -> None:
+        """A move's copy is about to begin: what lay in its slot is a miss from now on, and the newcomer still is.
+
+        Raises:
+            SlotError: the move is out of date; nothing has changed.
+        """
+        key, shelf = self._key(move.layer, move.expert), self._shelves[self.classes[move.layer]]
+        out = NOBODY if move.out is None else self._key(*move.out)
+        if (
+            not 0 <= move.slot < shelf.count
+            or shelf.generation[move.slot] + 1 != move.generation
+            or shelf.owner[move.slot] != out
+            or shelf.coming[move.slot] != NOBODY
+            or self._arriving[key]
+            or self._flat[key] >= 0
+        ):
+            raise SlotError(f"{move} does not fit what the slots hold by now; ask for moves anew")
+        if out != NOBODY:
+            self._flat[shelf.vacate(move.slot)] = NOBODY
+        shelf.begin(move.slot, key)
+        self._arriving[key] = True
+
+    def landed(self, move: Move) -> bool:
+        """The copy has ended well: the newcomer counts from now on.
+
+        Returns:
+            False if the slot was waiting to be given back, and is so now; then the newcomer is still a miss.
+
+        Raises:
+            SlotError: no such copy is under way.
+        """
+        return self._end(move, landed=True)
+
+    def failed(self, move: Move) -> bool:
+        """The copy has failed: the slot is empty, and both experts are misses.
+
+        Returns:
+            False if the slot was waiting to be given back, and is so now.
+
+        Raises:
+            SlotError: no such copy is under way.
+        """
+        return self._end(move, landed=False)
+
+    def drop(self, layer: int, expert: int) -> int:
+        """An expert's slot is empty from now on: its bytes were found to be wrong, or its memory is needed.
+
+        Returns:
+            The slot it lay in.
+
+        Raises:
+            SlotError: it lies in none.
+        """
+        key = self._key(layer, expert)
+        slot = int(self._flat[key])
+        if slot < 0:
+            raise SlotError(f"expert {expert} of layer {layer} lies in no slot")
+        shelf = self._shelves[self.classes[layer]]
+        shelf.vacate(slot)
+        self._flat[key] = NOBODY
+        return slot
+
+    def resize(self, class_: int, slots: int) -> Resized:
+        """Another number of slots for a class; the highest go, and new ones come at the end.
+
+        What lay in slots that go is a miss at once; `moves` brings back what was worth more than what stays.
+
+        Raises:
+            SlotError: there is no such class, or no such number.
+        """
+        _check_count(slots)
+        if not 0 <= class_ < len(self._shelves):
+            raise SlotError(f"there are classes 0 to {len(self._shelves) - 1}, not {class_}")
+        shelf = self._shelves[class_]
+        if slots >= shelf.count:
+            taken = tuple(shelf.grow(slots))
+            self._make_room()
+            return Resized(taken=taken)
+        given, waiting, lost = shelf.shrink(slots)
+        self._flat[lost] = NOBODY
+        return Resized(tuple(given), tuple(waiting), (), tuple(self._pair(key) for key in lost))
+
+    def _end(self, move: Move, *, landed: bool) -> bool:
+        key, shelf = self._key(move.layer, move.expert), self._shelves[self.classes[move.layer]]
+        if (
+            not 0 <= move.slot < len(shelf.coming)
+            or shelf.coming[move.slot] != key
+            or shelf.generation[move.slot] != move.generation
+        ):
+            raise SlotError(f"{move} is not under way; every move that has begun ends once, landed or failed")
+        ours = shelf.end(move.slot, landed=landed)
+        self._arriving[key] = False
+        if ours and landed:
+            self._flat[key] = move.slot
+        return ours
+
+    def _choose(
+        self, candidates: Sequence[NDArray[np.int64]], most: int, busy: NDArray[np.int64], worth: float
+    ) -> list[Move]:
+        """The best moves of all classes, given the keys considered for each and those that stay."""
+        if most < 1:
+            return []
+        most = min(most, self._most)
+        self._busy[busy] = True
+        found = 0
+        for number, (keys, shelf) in enumerate(zip(candidates, self._shelves, strict=True)):
+            if not len(keys) or not shelf.count:
+                continue
+            found = passes.pair()(
+                *(keys, self._class_of, number, self._flat, self._arriving, self._busy if len(busy) else NO_FLAGS),
+                *(self._usage.weighed, shelf.owner[: shelf.count], shelf.lowest_empty(most)),
+                *(worth, self.rule.margin, most, self._found, self._out, found),
+            )
+        self._busy[busy] = False
+        keys, slots, gains = self._out
+        values, places, _ = self._found
+        chosen = places[: passes.best()(gains, found, most, values, places)]
+        return [self._move(*each) for each in zip(*(a[chosen].tolist() for a in (keys, slots, gains)), strict=True)]
+
+    def _make_room(self) -> None:
+        """Work space for as many pairs as there can be."""
+        self._most = max(1, min(len(self._flat), sum(self.slots)))
+        size = max(len(self._flat), sum(self.slots))
+        self._found = (np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64))
+        self._out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
+
+    def _move(self, key: int, slot: int, gain: float) -> Move:
+        layer, expert = divmod(key, self.experts)
+        shelf = self._shelves[self.classes[layer]]
+        out = int(shelf.owner[slot])
+        return Move(
+            layer,
+            expert,
+            slot,
+            None if out == NOBODY else divmod(out, self.experts),
+            int(shelf.generation[slot]) + 1,
+            gain,
+        )
+
+    def _rows(self, visits: Visits) -> NDArray[np.int64]:
+        if visits.ndim != 2 or visits.shape[1] < 2:
+            raise SlotError(f"visits are rows of layer and expert, not an array of shape {visits.shape}")
+        return np.ascontiguousarray(visits, np.int64)
+
+    def _keys(self, visits: Visits) -> NDArray[np.int64]:
+        rows = self._rows(visits)
+        wrong = ((rows[:, :2] < 0) | (rows[:, :2] >= self._shape)).any(1)
+        if wrong.any():
+            self._refuse(rows[wrong.argmax()])
+        return rows[:, 0] * self.experts + rows[:, 1]
+
+    def _refuse(self, row: NDArray[np.int64]) -> NoReturn:
+        raise SlotError(
+            f"there is no expert {row[1]} of layer {row[0]}; the cache is of {self._shape[0]} layers with "
+            f"{self.experts} experts"
+        )
+
+    def _key(self, layer: int, expert: int) -> int:
+        if not (0 <= layer < self._shape[0] and 0 <= expert < self.experts):
+            self._refuse(np.array([layer, expert]))
+        return layer * self.experts + expert
+
+    def _pair(self, key: int) -> tuple[int, int]:
+        layer, expert = divmod(int(key), self.experts)
+        return layer, expert
+
+
+def _check_count(slots: int) -> None:
+    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 0:
+        raise SlotError(f"a number of slots is a whole number from 0, not {slots!r}")

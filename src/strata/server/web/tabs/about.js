@@ -1,0 +1,5 @@
+import { fill, h } from "../dom.js";
+
+export function mount(element) {
+  fill(element, h("div.page", {}, h("h1", {}, "About"), h("p.quiet", {}, "This view is being built.")));
+}

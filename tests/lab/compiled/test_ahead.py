@@ -1,0 +1,96 @@
+"""Kernels noted instead of launched, compiled by other processes, and then found on disk by the launch itself."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from strata.errors import StrataError
+from strata.ops.choice import gpu as choice
+from strata.ops.kernels import ahead
+from strata.ops.kernels.ahead import compile_all
+from strata.ops.kernels.launches import Launch, Target, compiled, missing, noted
+
+TARGET = Target(90)
+
+
+class NoCard:
+    """A driver that says what card there is; there is none. Each is another device, for which nothing is compiled."""
+
+    numbers = itertools.count()
+
+    def __init__(self):
+        self.number = next(self.numbers)
+
+    def get_current_target(self):
+        return GPUTarget("cuda", TARGET.arch, TARGET.lanes)
+
+    def get_current_device(self):
+        return self.number
+
+    def get_current_stream(self, device=None):  # noqa: ARG002
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def card(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(driver, "_active", NoCard())
+
+
+def launch():
+    floats, ints = torch.full((64,), 7.0), torch.full((64,), 7, dtype=torch.int32)
+    for top in (1, 3, 1):
+        choice.best_parts[(1, 1)](
+            floats, ints.to(torch.int8), floats, ints, floats, ints, 64, 1,
+            BLOCK=64, TOP=top, PDL=True, launch_pdl=True, num_warps=4,
+        )  # fmt: skip
+    choice.accept[(1,)](*[ints] * 7, ROWS=8, STOPS=16, PDL=False, num_warps=1)
+    return floats, ints
+
+
+def test_what_is_noted_is_compiled_elsewhere_and_found_by_its_launch(monkeypatch):
+    kept = []
+    wanted = noted(lambda: kept.extend(launch()))
+    assert [(one.module, one.name) for one in wanted] == [
+        (choice.__name__, "best_parts"), (choice.__name__, "best_parts"), (choice.__name__, "accept")
+    ]  # fmt: skip
+    assert all((x == 7).all() for x in kept)
+    assert missing(wanted, TARGET) == wanted
+    compile_all(wanted, TARGET, 2)
+    assert missing(wanted, TARGET) == []
+    assert missing(wanted, Target(80)) == wanted
+    hits = []
+    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit))
+    run = JITFunction.run
+    monkeypatch.setattr(JITFunction, "run", lambda *given, **more: run(*given, **(more | {"warmup": True})))
+    launch()
+    assert hits == [True] * 3
+
+
+def test_after_a_note_kernels_are_compiled_as_before():
+    with pytest.raises(ZeroDivisionError):
+        noted(lambda: 1 // 0)
+    assert triton.knobs.runtime.jit_cache_hook is None
+
+
+def test_one_that_does_not_compile_is_left_to_its_launch():
+    good = noted(launch)[2]
+    bad = Launch(good.module, "no_such_kernel", good.form)
+    compile_all([bad, good, bad], TARGET, 2)
+    assert missing([good], TARGET) == []
+    with pytest.raises(AttributeError, match="no_such_kernel"):
+        compiled(bad, TARGET)
+
+
+def test_a_process_that_ends_is_an_error(monkeypatch):
+    monkeypatch.setattr(ahead.sys, "executable", "/bin/true")
+    with pytest.raises(StrataError, match="cannot be compiled ahead"):
+        compile_all(noted(launch), TARGET, 2)
