@@ -68,7 +68,9 @@ def layers(
             raw = random_blocks(name, (experts, *shape), rng)
             scale = rng.uniform(0.5, 2, experts).astype(np.float32) if name == "NVFP4" else None
             parts.append(Stored(by_name(name), raw, scale))
-            judged.append([judge.Matrix(by_name(name), raw[e], None if scale is None else scale[e]) for e in range(experts)])
+            judged.append(
+                [judge.Matrix(by_name(name), raw[e], None if scale is None else scale[e]) for e in range(experts)]
+            )
         stored.append(Expert(*parts))
         matrices.append(list(zip(*judged, strict=True)))
     return Layers(Mailbox(topk, hidden), stored, matrices)

@@ -1,5 +1,6 @@
 """Layers of experts in tiers, without the rest of a model: what rows visit, and what the judge makes of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.rows import Rows
 from strata.ops.gpu.upload import Upload
 from strata.ops.gpu.visits import Visits
-from strata.ops.matvec.triton import quantise
+from strata.ops.matvec.triton import Activations, quantise
 from strata.ops.tiers.tier import Tier
 from support.blocks import random_blocks
 from support.launch import NATIVE
@@ -46,7 +47,9 @@ class Tiered:
     def experts(self) -> int:
         return len(self.moes[0].gate.raw)
 
-    def window(self, rows: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def window(
+        self, rows: int, spoil: Callable[[Activations], None] = lambda _: None
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """All layers once: what was found, what the judge says, and whose experts had slots, by layer."""
         found = []
         before = self.cache.slot_of.copy()
@@ -56,7 +59,9 @@ class Tiered:
         for i, w in enumerate(self.layers):
             x = self.rng.standard_normal((rows, hidden)).astype(np.float32)
             there = torch.from_numpy(x).to(DEVICE)
-            m = Rows(there, quantise(there))
+            a = quantise(there)
+            spoil(a)
+            m = Rows(there, a)
             route = self.visits.route(m, w)
             y = self.visits.rows(m, route, w).rows
             chosen = route.experts.cpu().numpy()

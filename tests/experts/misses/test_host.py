@@ -56,7 +56,7 @@ def _swap_down(made, layer, code):
 
 
 @pytest.mark.parametrize(
-    ("mix", "threads", "rounds"), [(MIXES[0], 1, 10_000), (MIXES[1], 2, 300), (MIXES[2], 1, 300)], ids=lambda x: str(x)
+    ("mix", "threads", "rounds"), [(MIXES[0], 1, 10_000), (MIXES[1], 2, 300), (MIXES[2], 1, 300)], ids=str
 )
 def test_thousands_of_layers_come_back_with_the_judges_bytes(mix, threads, rounds):
     """Random layers, rows and misses, against a device that never pauses."""
@@ -278,5 +278,3 @@ def test_reading_of_addresses_is_the_layout_of_a_descriptor(made):
 
 def peek_of(address):
     return int(np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 1).from_address(address))[0])
-
-

@@ -35,6 +35,10 @@ def test_shares_follow_the_costs():
 
 
 def test_what_is_no_cost_is_refused():
-    for wrong in ({"host": 0.0, "link": 1.0}, {"host": 1.0, "link": np.nan}, {"host": 1.0, "link": 1.0, "link_first": -1.0}):
+    for wrong in (
+        {"host": 0.0, "link": 1.0},
+        {"host": 1.0, "link": np.nan},
+        {"host": 1.0, "link": 1.0, "link_first": -1.0},
+    ):
         with pytest.raises(KernelError, match="costs are positive"):
             Costs(**wrong)

@@ -20,7 +20,9 @@ DEVICE = torch.device("cuda" if NATIVE else "cpu")
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_tables_make_planes_of_any_bytes(name):
     """Every bit of a block has its place: random bytes, which no quantiser would write, included."""
-    blocks = torch.randint(0, 256, (256, by_name(name).bytes), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    blocks = torch.randint(
+        0, 256, (256, by_name(name).bytes), dtype=torch.uint8, generator=torch.Generator().manual_seed(3)
+    )
     for plane, one in zip(layout(name).split(blocks), repack.terms(name), strict=True):
         assert torch.equal(plane.reshape(256, -1), repack.apply(one, blocks))
 

@@ -5,7 +5,7 @@ place of its pair. What is between is `strata.experts.compute.moe` without its f
 """
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from strata.experts.compute.linear import SHARED, part_rows, run_all
 from strata.experts.compute.matrix import ADDRESS, CODE, EACH, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
-from strata.experts.compute.moe import Expert
 from strata.experts.compute.steps import (
     DONE,
     EXPERT_TASK,
@@ -30,10 +29,15 @@ from strata.experts.compute.steps import (
 )
 from strata.experts.kernels.activations import aligned
 from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, peek, poke
-from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.kernels.record import GROUP, KEEP_AT, RECORD, SCALE_AT, START_AT, SUM_AT
+from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
 from strata.experts.pool.region import ITEM, WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strata.experts.compute.moe import Expert
 
 # Words of the desk, in bytes: where the loop finds everything it works with.
 BOX, LAYERS, NUMBER, EXPERTS, TOPK, HIDDEN, INNER = range(0, 56, 8)
@@ -83,9 +87,9 @@ def arrange(codes, scales, width, order, offset, to):
             ints[KEEP_AT // 4 + b] = keep
         for i in range(GROUP):
             k = np.int64(places[i])
-            b, rest = k >> 5, k & 31
+            block, rest = k >> 5, k & 31
             half = rest >> 4
-            record[i] = given[16 * (half * blocks + first + b) + (rest & 15)] if b < here else np.int8(0)
+            record[i] = given[16 * (half * blocks + first + block) + (rest & 15)] if block < here else np.int8(0)
         for lane in range(16):
             total = np.int32(0)
             if offset != 0:
@@ -207,7 +211,7 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     return failed
 
 
-def addresses_of(layers: "list[Expert]") -> NDArray[np.int64]:
+def addresses_of(layers: "Sequence[Expert]") -> NDArray[np.int64]:
     """Where every expert's gate, up and down lie: ``int64 [L, E, 3]``."""
     found = np.empty((len(layers), layers[0].gate.experts, 3), np.int64)
     for to, layer in zip(found, layers, strict=True):
@@ -228,7 +232,7 @@ class Desk:
         self,
         mailbox: Mailbox,
         box: NDArray[np.uint8],
-        layers: "list[Expert]",
+        layers: "Sequence[Expert]",
         gate_up: int,
         addresses: NDArray[np.int64] | None,
     ) -> None:

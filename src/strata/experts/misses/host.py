@@ -140,7 +140,9 @@ class HostLoop:
             KernelError: layers differ in shape, or the system has no futexes.
         """
         if platform.system() != "Linux" or platform.machine() not in _FUTEX:
-            raise KernelError(f"experts outside the GPU's memory need Linux on x86-64 or ARM64, not {platform.platform()}")
+            raise KernelError(
+                f"experts outside the GPU's memory need Linux on x86-64 or ARM64, not {platform.platform()}"
+            )
         shapes = {(m.gate.experts, m.gate.n, m.gate.k, m.up.n, m.up.k, m.down.n, m.down.k) for m in layers}
         if len(shapes) != 1 or next(iter(shapes))[2] != mailbox.hidden:
             raise KernelError(f"all layers' experts have one shape and width {mailbox.hidden}, not {sorted(shapes)}")
@@ -261,7 +263,9 @@ class HostLoop:
 
     def _stuck(self) -> str:
         busy, _ = self._pool.holding()
-        return f"layer {self._desk[a.NOW_LAYER]}, {_PHASES[self._desk[a.PHASE]]}; at work: {', '.join(busy) or 'itself'}"
+        return (
+            f"layer {self._desk[a.NOW_LAYER]}, {_PHASES[self._desk[a.PHASE]]}; at work: {', '.join(busy) or 'itself'}"
+        )
 
     def _serve(self) -> None:
         try:
@@ -269,7 +273,7 @@ class HostLoop:
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(threading.get_native_id(), {self._place})
             cpu.check_subnormals()
-            while not self._closing:
+            while True:
                 try:
                     self._pool.run(self._run, self._desk.address)
                     reason: Any = "it was stopped"

@@ -4,7 +4,8 @@ It looks at one word, pausing in between, and answers what it finds. If nothing 
 tick at a time, so that an idle engine costs next to nothing; whoever starts a window rings first (`ringer`), so a
 message that comes during sleep, and waits for the rest of a tick, is one that nobody announced.
 
-Whatever goes wrong, ABORT is written and DONE raised to the end before it returns, so nobody waits for an answer that will not come.
+Whatever goes wrong, ABORT is written and DONE raised to the end before it returns, so nobody waits for an answer that
+will not come.
 """
 
 from functools import cache
@@ -58,7 +59,7 @@ def serving_loop() -> Any:
     mark = fingerprint()
     lost, bad, item, broken = LOST, _BAD_MESSAGE, FAILED_ITEM, BROKEN
 
-    def run(state, desk):  # noqa: C901
+    def run(state, desk):
         if len(mark) == 0:  # see `worker_loop`
             return 0
         box = peek(desk + BOX)
@@ -75,7 +76,7 @@ def serving_loop() -> Any:
                 poke(desk + BUSY, peek(desk + BUSY) + quiet - began)
                 poke(desk + SERVED, peek(desk + SERVED) + 1)
                 if failed != 0:
-                    store(box + ABORT, failed if failed == lost or failed == bad else item)
+                    store(box + ABORT, failed if failed == lost or failed == bad else item)  # noqa: SIM109, PLR1714
                 else:
                     poke(desk + PHASE, IDLE)
                 store(desk + SERVING, 0)

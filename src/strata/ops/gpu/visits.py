@@ -15,9 +15,9 @@ from strata.ops.experts.triton import Plan
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.rows import ExpertRows, Rows, linear
 from strata.ops.gpu.upload import DeviceMoe
-from strata.ops.tiers.tier import LayerTier
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
+from strata.ops.tiers.tier import LayerTier
 
 
 class GpuRoute(NamedTuple):

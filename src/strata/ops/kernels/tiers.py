@@ -12,7 +12,12 @@ from strata.ops.tiers.tier import BLOCK, BOX_WARPS, TAKEN, box_constants
 
 _I, _L, _F, _U = "*i32", "*i64", "*fp32", "*u8"
 _HIDDEN, _INNER, _TOPK = 2560, 640, 10
-_TYPES = (("IQ3_XXS", "IQ3_XXS", "IQ4_NL"), ("IQ2_S", "IQ2_S", "IQ4_NL"), ("Q4_K", "Q4_K", "Q5_1"), ("Q8_0", "Q8_0", "Q8_0"))
+_TYPES = (
+    ("IQ3_XXS", "IQ3_XXS", "IQ4_NL"),
+    ("IQ2_S", "IQ2_S", "IQ4_NL"),
+    ("Q4_K", "Q4_K", "Q5_1"),
+    ("Q8_0", "Q8_0", "Q8_0"),
+)
 _STRIDES = ("stage_each", "stride", "up_at", "down_at")
 
 

@@ -204,7 +204,7 @@ def take(
         entry = M - 1 - which
         n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = n < WIDTH
-        for k in range(0, tl.load(counts + entry)):
+        for k in range(tl.load(counts + entry)):
             pair = tl.load(pairs + entry * 8 + k)
             at = pair * WIDTH + n
             row = tl.load(_floats(box + AT_RESULTS) + at, mask=inside, other=0.0, volatile=True)
@@ -249,7 +249,8 @@ def _one(
 
 @triton.jit
 def bring(
-    base, places, gate_words, up_words, down_words, stage, stage_each, slots_base, stride, up_at, down_at, experts, slots, totals,
+    base, places, gate_words, up_words, down_words, stage, stage_each, slots_base, stride, up_at, down_at, experts,
+    slots, totals,
     GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
     TOGETHER: tl.constexpr, ROOM: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
     PDL: tl.constexpr,
@@ -285,7 +286,8 @@ def bring(
             )  # fmt: skip
         elif piece < GATE_PIECES + UP_PIECES:
             _one(
-                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES, up_words, piece - GATE_PIECES,
+                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES, up_words,
+                piece - GATE_PIECES,
                 BLOCKS[1], BLOCK[1], TOGETHER[1], ROOM, UP, len(UP) // 4,
             )  # fmt: skip
         else:

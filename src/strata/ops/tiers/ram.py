@@ -103,7 +103,7 @@ class _Pinned:
         start = -whole.ctypes.data % 4096
         self.memory = whole[start : start + size]
         self._whole = whole
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime: Any = torch.cuda.cudart()
         status = int(runtime.cudaHostRegister(self.memory.ctypes.data, size, _PORTABLE))
         if status:
             self._whole = None  # type: ignore[assignment]
@@ -115,5 +115,5 @@ class _Pinned:
     def __del__(self) -> None:
         """Let the GPU forget it before the memory goes."""
         if self._whole is not None:
-            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            runtime: Any = torch.cuda.cudart()
             runtime.cudaHostUnregister(self.memory.ctypes.data)

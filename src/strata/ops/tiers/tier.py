@@ -238,7 +238,7 @@ class Tier:
                 self._move(self.cache.moves(self.options.moves))
 
     def _move(self, moves: Sequence[Any]) -> None:
-        """Begin some moves. No window that could read their slots is running, and none begins before the table is sent."""
+        """Begin some moves. No window runs that could read their slots, and none begins before the table is sent."""
         for move in moves:
             self.cache.begin(move)
         if moves:
