@@ -26,6 +26,7 @@ class GlobalFlags:
     model: Annotated[str | None, _of("model")] = None
     threads: Annotated[int | None, _of("threads")] = None
     device: Annotated[str | None, _of("device")] = None
+    vram: Annotated[str | None, _of("vram")] = None
     context: Annotated[int | None, _of("context")] = None
     rope_scaling: Annotated[str | None, _of("rope_scaling")] = None
     rope_scale: Annotated[float | None, _of("rope_scale")] = None

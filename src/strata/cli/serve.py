@@ -14,6 +14,7 @@ from strata.config import Resolved
 from strata.config.settings import Settings, rope_factor
 from strata.errors import ConfigError
 from strata.loading.bundled import BUNDLED
+from strata.loading.shown import bytes_of
 
 if TYPE_CHECKING:
     from strata.server import Options
@@ -131,7 +132,10 @@ def _engine(
     }
     if settings.cache_folder is not None:
         scheduling["folder"] = str(Path(settings.cache_folder).expanduser().absolute())
-    return ModelEngine(path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv)
+    vram = None if settings.vram is None else bytes_of(settings.vram)
+    return ModelEngine(
+        path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv, settings.device, vram
+    )
 
 
 def _options(settings: Settings, resolved: Resolved) -> "Options":

@@ -26,6 +26,11 @@ class Settings:
         "Where to compute: auto takes a GPU if the model fits there, and says which or why not.",
         default="auto",
     )
+    vram: str | None = _setting(
+        Matching(r"\d{1,15}(\.\d{1,6})?\s*([KkMmGgTt](i?[Bb])?|[Bb])?", "a number of bytes such as 24GB or 22.5GiB"),
+        "Memory of the GPU to take at most. Experts that do not fit are computed where they lie in RAM.",
+        unset="all that is free, for models that fit whole",
+    )
     context: int | None = _setting(
         Integer(2),
         "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",

@@ -65,6 +65,7 @@ def load_network(
     rope_scale: float | None = None,
     kv: str | None = None,
     device: str = AUTO,
+    vram: int | None = None,
     conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
 ) -> Loaded:
@@ -82,6 +83,8 @@ def load_network(
         kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
+        vram: bytes of the GPU's memory to take at most; experts beyond it stay in RAM and are computed there. None
+            takes what is free, for a model that fits whole.
         conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
@@ -101,7 +104,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, vram, threads)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -132,6 +135,8 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    vram: int | None,
+    threads: int | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
 
@@ -151,7 +156,8 @@ def _on_gpu(
     inventory = _inventory(file, config)
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
-    network, placement = gpu.network(card, load_weights(file.directory, config), config, conversations, on_load)
+    weights = load_weights(file.directory, config)
+    network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
     return Loaded(network, inventory.unused, placement)
 
 

@@ -32,6 +32,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept; None for the device's own.
         device: where to run, see `strata.loading.network.load_network`.
+        vram: bytes of the GPU's memory to take at most; None for all that is free.
     """
 
     path: str | None = None
@@ -41,6 +42,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     rope_scale: float | None = None
     kv: str | None = None
     device: str = "auto"
+    vram: int | None = None
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):

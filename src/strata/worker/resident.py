@@ -89,6 +89,7 @@ class Resident:
             rope_scale=setup.rope_scale,
             kv=setup.kv,
             device=setup.device,
+            vram=setup.vram,
             on_load=on_load,
             options=setup.options,
         )
@@ -103,6 +104,7 @@ class Resident:
         rope_scale: float | None = None,
         kv: str | None = None,
         device: str = "auto",
+        vram: int | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
     ) -> Self:
@@ -115,6 +117,7 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
+            vram: bytes of the GPU's memory to take at most; None for all that is free.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
 
@@ -130,6 +133,7 @@ class Resident:
             rope_scale=rope_scale,
             kv=kv,
             device=device,
+            vram=vram,
             conversations=scheduling.slots,
             on_load=on_load,
         )

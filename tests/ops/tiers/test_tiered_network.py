@@ -24,6 +24,8 @@ from support.launch import NATIVE
 from support.stored import write_stored
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
+# What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,6 @@ def test_predictions_do_not_depend_on_the_tier(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy in the interpreter, where numbers are none
 def test_a_window_that_is_given_up_fails_with_the_report_and_the_next_one_is_right(model):
     """A message of the second layer is spoilt on its way; the same window, asked for again, has its predictions."""
     network, tier = _network(model, 0, Costs(1.0, 1e6))

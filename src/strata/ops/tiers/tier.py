@@ -101,6 +101,7 @@ class Tier:
         layers: each layer's part.
         last: what the last window met.
         total: what all have.
+        still: learn nothing and move nothing.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Tier:
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses)
         self._passes = self._told_passes = 0
         self._windows = self._last_look = 0
-        self._fresh = False
+        self._fresh = self.still = False
         self.last, self.total = Tally(), Tally()
         self.host.start()
 
@@ -221,7 +222,7 @@ class Tier:
             TierError: the window was given up; its rows are no numbers. The next one will be right.
         """
         fault = self.host.fault()
-        fresh, self._fresh = self._fresh, False
+        fresh, self._fresh = self._fresh and not self.still, False
         if fault is not None:
             self._give_up(fault)
         self._land()
@@ -337,7 +338,7 @@ class LayerTier:
         )  # fmt: skip
         if room:
             most = min(pairs, room)
-            self.source.launch(self.scratch, t._stage, link.experts, link.slots, link.totals, most)  # noqa: SLF001
+            self.bring(link.experts, link.slots, link.totals, most)
             brought = Plan(
                 plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
             )
@@ -347,6 +348,10 @@ class LayerTier:
         kernels.take[(-(-kind.hidden // TAKEN), pairs)](
             plan.counts, plan.pairs, t._box, t.state, y, AT_RESULTS=results, BLOCK=TAKEN, **common, num_warps=4,  # noqa: SLF001
         )  # fmt: skip
+
+    def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
+        """Bring experts to the link's places."""
+        self.source.launch(self.scratch, self.tier._stage, experts, places, totals, most)  # noqa: SLF001
 
 
 def box_constants(mailbox: Mailbox) -> dict[str, int]:
