@@ -2,6 +2,7 @@
 
 import json
 import time
+from random import Random
 
 import pytest
 import torch
@@ -65,7 +66,11 @@ def test_the_export_is_what_chrome_and_perfetto_read():
     """Complete events with microseconds; phases lie inside their window, one after another."""
     trace = Trace()
     trace.add(WindowRecord(2_000_000, 64, 1, read_us=500.0))
-    trace.add(WindowRecord(3_000_000, 4, 1, {"head": 3}, 2, draft_us=10.0, run_us=100.0, verify_us=5.0, commit_us=7.5))
+    trace.add(
+        WindowRecord(
+            3_000_000, 4, 1, {"head": 3}, 2, draft_us=10.0, run_us=100.0, verify_us=5.0, commit_us=7.5, tokens=3
+        )
+    )
     document = json.loads(trace.export())
     events = [e for e in document["traceEvents"] if e["ph"] == "X"]
     assert all(e.keys() >= {"name", "ph", "ts", "dur", "pid", "tid"} for e in events)
@@ -79,8 +84,55 @@ def test_the_export_is_what_chrome_and_perfetto_read():
         ("commit", 3115.0, 7.5),
     ]
     assert events[2]["args"] == {
-        "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "hits": {}, "misses": {},
+        "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "tokens": 3, "hits": {}, "misses": {},
     }  # fmt: skip
+    assert [e["ts"] for e in trace.events(last=1)["traceEvents"] if e["ph"] == "X"] == [
+        3000.0,
+        3000.0,
+        3010.0,
+        3110.0,
+        3115.0,
+    ]
+
+
+def test_waits_lie_before_their_window_and_are_none_while_there_is_nothing_to_do():
+    trace = Trace()
+    assert trace.waited(1_000_000) == 0
+    trace.add(WindowRecord(1_000_000, 1, 1, run_us=100.0))
+    assert trace.waited(1_150_000) == 50
+    trace.add(WindowRecord(1_150_000, 1, 1, run_us=100.0, wait_us=50.0))
+    wait = next(e for e in trace.events()["traceEvents"] if e["name"] == "wait")
+    assert (wait["ts"], wait["dur"]) == (1100.0, 50.0)
+    trace.idle()
+    assert trace.waited(9_000_000) == 0
+
+
+def test_sums_are_those_of_all_windows():
+    """Against sums over the records themselves, of more windows than are kept."""
+    random = Random(1)
+    trace, records = Trace(10), []
+    for number in range(200):
+        count = random.randint(0, 7)
+        drafted = {random.choice(["head", "lookup"]): count} if count else {}
+        times = {f"{phase}_us": random.random() for phase in ("draft", "run", "verify", "commit")}
+        if number % 5 == 0:
+            times = {"read_us": random.random() + 0.1, "verify_us": random.random()}
+            drafted, count = {}, 0
+        hits = {"vram": random.randint(0, 9), "ssd": random.randint(0, 9)}
+        accepted = random.randint(0, count)
+        records.append(WindowRecord(number, 8, 1, drafted, accepted, hits, tokens=accepted + 1, **times))
+        trace.add(records[-1])
+    sums = trace.totals.values()
+    assert (sums["windows"], sums["passes"], sums["rows"]) == (160, 40, 1600)
+    assert trace.totals.tokens == sum(r.tokens for r in records)
+    assert sums["drafts"]["offered"] == [sum(sum(r.drafted.values()) > place for r in records) for place in range(7)]
+    assert sums["drafts"]["accepted"] == [sum(r.accepted > place for r in records) for place in range(7)]
+    for source, (offered, right) in sums["sources"].items():
+        mine = [r for r in records if source in r.drafted]
+        assert (offered, right) == (sum(r.drafted[source] for r in mine), sum(r.accepted for r in mine))
+    assert sums["experts"] == {tier: sum(r.hits.get(tier, 0) for r in records) for tier in ("vram", "ram", "ssd")}
+    for phase, seconds in sums["phases"].items():
+        assert seconds == pytest.approx(sum(getattr(r, f"{phase}_us") for r in records) / 1e6)
 
 
 def test_noting_a_window_costs_less_than_a_hundredth_of_it():

@@ -13,7 +13,10 @@ from strata.server.web.routes import Page
 from support.site import chat_body
 
 PATHS = [
-    (route.method, path.replace("{name:path}", "scripted").replace("{name}", "resp_x"))
+    (
+        route.method,
+        path.replace("{name:path}", "scripted").replace("{name}", "resp_x").replace("/events", "/events?snapshots=1"),
+    )
     for route in ROUTES
     for path in (route.path, *route.aliases)
 ]

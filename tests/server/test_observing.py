@@ -3,22 +3,11 @@
 import threading
 import time
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from strata.loading.files import ModelFile
 from strata.server.options import Options
 from strata.server.served import Served
 from strata.worker import Client, ScriptedEngine
-from support.site import Site, turn
-
-
-def number(site, name: str, **labels: str) -> float:
-    """One sample of /metrics."""
-    for family in text_string_to_metric_families(site.get("/metrics").body.decode()):
-        for sample in family.samples:
-            if sample.name == name and labels.items() <= sample.labels.items():
-                return float(sample.value)
-    return 0.0
+from support.site import Site, number, turn
 
 
 def test_t01_health_is_503_while_the_model_loads(tmp_path) -> None:

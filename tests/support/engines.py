@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import Any
 
+import msgspec
+
 from strata.worker import messages as m
 
 
@@ -38,7 +40,10 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         return {}
 
-    def trace(self) -> bytes:
+    def holdings(self) -> m.Holdings:
+        return m.Holdings()
+
+    def trace(self, windows: int | None = None) -> bytes:  # noqa: ARG002  # it has none
         return b"{}"
 
     def close(self) -> None:
@@ -60,6 +65,20 @@ def deadly(values: dict[str, Any], _on_load: Any) -> Engine:
             super().submit(request)
 
     return Deadly()
+
+
+def watched(values: dict[str, Any], _on_load: Any) -> Engine:
+    """Says of itself what it was told to say."""
+
+    class Watched(Engine):
+        def stats(self) -> dict[str, Any]:
+            return values["stats"]
+
+        def holdings(self) -> m.Holdings:
+            time.sleep(values.get("slow", 0.0))
+            return msgspec.convert(values["holdings"], m.Holdings)
+
+    return Watched()
 
 
 def stillborn(values: dict[str, Any], on_load: Any) -> Engine:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from strata.loading.files import ModelFile
 from strata.server.desk import Desk
 from strata.server.options import Options
@@ -265,6 +267,15 @@ class Site:
                 while part := link.recv(1 << 16):
                     found += part
             return found
+
+
+def number(site: Site, name: str, **labels: str) -> float:
+    """One sample of /metrics."""
+    for family in text_string_to_metric_families(site.get("/metrics").body.decode()):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return float(sample.value)
+    return 0.0
 
 
 def chat_body(content: Any = "hi", **more: Any) -> dict[str, Any]:

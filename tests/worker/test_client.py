@@ -109,9 +109,9 @@ def test_an_answer_nobody_wants_any_more_stops_at_once(scripted, how) -> None:  
         events = list(answer)
         assert isinstance(events[-1], Finished)
         assert events[-1].reason == "cancelled"
-    said = client.ask_stats().result(5).values
+    said = client.ask_stats().result(5).values["tokens"]
     time.sleep(0.05)
-    assert client.ask_stats().result(5).values == said
+    assert client.ask_stats().result(5).values["tokens"] == said
     assert client.status.running == client.status.waiting == 0
 
 
@@ -226,7 +226,8 @@ def test_two_hundred_requests_of_every_kind_leave_nothing(scripted) -> None:  # 
     assert not wrong
     assert client.status.state is State.READY
     assert (client.status.running, client.status.waiting, client.status.restarts) == (0, 0, 0)
-    assert client.ask_stats().result(5).values | {"tokens": 0} == {"running": 0, "waiting": 0, "tokens": 0}
+    stats = client.ask_stats().result(5).values
+    assert (stats["running"], stats["waiting"]) == (0, 0)
 
 
 def test_a_slow_reader_stops_nobody_and_costs_bounded_memory(scripted) -> None:

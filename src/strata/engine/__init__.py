@@ -16,6 +16,8 @@ from strata.engine.loop import generate
 from strata.engine.request import Request
 from strata.engine.sampling import Sampling
 from strata.engine.scoring import Scored, score
+from strata.engine.speed import Speed
+from strata.engine.totals import Totals
 from strata.engine.trace import Trace, WindowRecord
 from strata.engine.window import step
 
@@ -37,8 +39,10 @@ __all__ = [
     "Request",
     "Sampling",
     "Scored",
+    "Speed",
     "Timings",
     "Token",
+    "Totals",
     "Trace",
     "Usage",
     "WindowRecord",

@@ -134,7 +134,11 @@ class Generation:
             events = [*(self.take(verdict) if verdict else ()), *self.ended]
         if trace is not None:
             chosen = time.perf_counter_ns()
-            trace.add(WindowRecord(began, len(ids), 1, read_us=(done - began) / 1e3, verify_us=(chosen - done) / 1e3))
+            read_us, verify_us, wait_us = (done - began) / 1e3, (chosen - done) / 1e3, trace.waited(began)
+            record = WindowRecord(
+                began, len(ids), 1, read_us=read_us, verify_us=verify_us, wait_us=wait_us, tokens=self._chosen
+            )
+            trace.add(record)
         return events
 
     @property

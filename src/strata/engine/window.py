@@ -71,7 +71,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
         assert logits is not None
         verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
     verified = clock()
-    accepted, tokens = 0, {}
+    accepted, tokens, before = 0, {}, sum(generation.tokens for generation in going)
     for generation, done, verdict in zip(going, passes, verdicts, strict=True):
         if verdict is not None:
             seconds = (clock() - guessed) / 1e9 if len(going) == 1 else None
@@ -80,7 +80,21 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     if trace is not None:
         times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
-        trace.add(WindowRecord(began, rows * len(going), len(going), drafted, accepted, {}, {}, 0.0, *times))
+        chosen = sum(generation.tokens for generation in going) - before
+        record = WindowRecord(
+            began,
+            rows * len(going),
+            len(going),
+            drafted,
+            accepted,
+            draft_us=times[0],
+            run_us=times[1],
+            verify_us=times[2],
+            commit_us=times[3],
+            wait_us=trace.waited(began),
+            tokens=chosen,
+        )
+        trace.add(record)
     return tokens
 
 

@@ -12,6 +12,7 @@ from strata.server.ask import Ask
 from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
 from strata.server.metrics import Metrics
+from strata.server.monitor import Monitor
 from strata.server.options import Options
 from strata.server.rendering import turns
 from strata.server.run import Run
@@ -28,6 +29,7 @@ class Desk:
         options: how it is set up.
         served: the model.
         metrics: numbers.
+        monitor: the same for the page, and requests one by one.
         responses: those that are kept.
         ending: whether the server is about to end.
     """
@@ -39,6 +41,7 @@ class Desk:
         self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()
+        self.monitor = Monitor(lambda: (self.served,), lambda: self._runs, lambda: self.ending)
 
     async def answer(self, request: Request, ask: Ask, writer: Writer) -> Response:
         """Answer a request in the writer's dialect.
@@ -63,6 +66,7 @@ class Desk:
         """The server ends: end what is under way, with an error in its own form."""
         for run in list(self._runs):
             run.abort(ApiError(503, "the server is ending, and this answer with it", code="shutdown", retry=5))
+        self.monitor.end()
 
     @property
     def busy(self) -> bool:
@@ -76,6 +80,7 @@ class Desk:
         self._runs.discard(run)
         seconds = time.monotonic() - run.began
         self.metrics.ended(run, seconds)
+        self.monitor.ended(run, seconds)
         usages = [answer.usage for answer in run.answers]
         _log.info(
             "%s%s %s: %s%s, prompt %d (%d known), generated %d, %.2f s",

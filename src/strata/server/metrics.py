@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from strata.server.monitor.machine import Processes, memory
+from strata.server.monitor.numbers import Numbers
 from strata.server.run import Run
 from strata.worker import State, Status
 
@@ -29,6 +31,7 @@ class Metrics:
     def __init__(self, status: Callable[[], Status], stats: Callable[[], dict[str, Any]], model: str) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Engine(status, stats, model))
+        self._registry.register(_Machine(status, model))
         label = ("model_name",)
 
         def counter(name: str, meaning: str, *more: str) -> Counter:
@@ -103,20 +106,94 @@ class _Engine(Collector):
             ("strata:engine_silent_seconds", "Since the engine's last sign of life.", status.silent),
         ):
             yield self._gauge(name, meaning, value)
-        restarts = CounterMetricFamily("strata:engine_restarts", "Starts after a death.", labels=["model_name"])
-        restarts.add_metric([self._model], status.restarts)
-        yield restarts
+        yield self._counter("strata:engine_restarts", "Starts after a death.", status.restarts)
         state = GaugeMetricFamily("strata:engine_state", "1 for the state it is in.", labels=["model_name", "state"])
         for known in State:
             state.add_metric([self._model, known], float(status.state is known))
         yield state
-        for name, value in sorted(_flat(self._stats())):
+        yield self._counter("strata:engine_stalls", "Silences of five seconds or more.", status.stalls)
+        stats = self._stats()
+        numbers = Numbers.of(stats)
+        for name, meaning, speed in (
+            ("vllm:avg_prompt_throughput_toks_per_s", "Tokens of prompts read a second, now.", numbers.read_speed),
+            ("vllm:avg_generation_throughput_toks_per_s", "Tokens of answers a second, now.", numbers.answer_speed),
+        ):
+            yield self._gauge(name, meaning, speed if status.ready else 0.0)
+        yield from self._drafts(numbers)
+        yield from self._work(numbers)
+        told = {"drafts", "sources", "experts", "phases"}
+        for name, value in sorted(_flat({name: value for name, value in stats.items() if name not in told})):
             yield self._gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", value)
+
+    def _drafts(self, numbers: Numbers) -> Iterable[Metric]:
+        """Guesses by their place behind the newest token, which vLLM counts from 0, and by where they come from."""
+        for name, meaning, values in (
+            ("strata:draft_tokens_per_pos", "Tokens guessed at this place.", numbers.drafts.get("offered", ())),
+            (
+                "vllm:spec_decode_num_accepted_tokens_per_pos",
+                "Guesses at this place that were right.",
+                numbers.drafts.get("accepted", ()),
+            ),
+        ):
+            family = CounterMetricFamily(name, meaning, labels=["model_name", "position"])
+            for place, value in enumerate(values):
+                family.add_metric([self._model, str(place)], value)
+            yield family
+        for place, (name, meaning) in enumerate(
+            (
+                ("strata:draft_tokens_by_source", "Tokens guessed, by where the guess comes from."),
+                ("strata:draft_accepted_by_source", "Guesses that were right."),
+            )
+        ):
+            family = CounterMetricFamily(name, meaning, labels=["model_name", "source"])
+            for source, counts in numbers.sources.items():
+                family.add_metric([self._model, source], counts[place])
+            yield family
+
+    def _work(self, numbers: Numbers) -> Iterable[Metric]:
+        experts = CounterMetricFamily(
+            "strata:expert_hits", "Experts visited, by where they were found.", labels=["model_name", "tier"]
+        )
+        for tier, hits in numbers.experts.items():
+            experts.add_metric([self._model, tier], hits)
+        yield experts
+        phases = CounterMetricFamily(
+            "strata:engine_seconds", "Time of windows and passes by phase.", labels=["model_name", "phase"]
+        )
+        for phase, seconds in numbers.phases.items():
+            phases.add_metric([self._model, phase], seconds)
+        yield phases
+
+    def _counter(self, name: str, meaning: str, value: float) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, meaning, labels=["model_name"])
+        family.add_metric([self._model], value)
+        return family
 
     def _gauge(self, name: str, meaning: str, value: float) -> GaugeMetricFamily:
         family = GaugeMetricFamily(name, meaning, labels=["model_name"])
         family.add_metric([self._model], value)
         return family
+
+
+class _Machine(Collector):
+    """Memory and processes."""
+
+    def __init__(self, status: Callable[[], Status], model: str) -> None:
+        self._status, self._model = status, model
+        self._processes = Processes()
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        found = memory()
+        ram = GaugeMetricFamily("strata:ram_bytes", "Main memory.", labels=["what"])
+        for what, value in (("total", found.total), ("available", found.available), ("limit", found.limit)):
+            if value is not None:
+                ram.add_metric([what], value)
+        yield ram
+        resident = GaugeMetricFamily("strata:process_resident_bytes", "Memory of a process.", labels=["process"])
+        for process in self._processes.look([(self._model, self._status().pid)]):
+            resident.add_metric([process.kind], process.resident)
+        yield resident
 
 
 def _flat(values: dict[str, Any], before: str = "") -> Iterable[tuple[str, float]]:

@@ -21,6 +21,7 @@ from strata.server.dialects.responses.reply import ResponseWriter
 from strata.server.dialects.responses.request import read_response
 from strata.server.errors import ApiError
 from strata.server.metrics import CONTENT_TYPE
+from strata.server.monitor import routes as monitor
 from strata.server.openapi import document
 from strata.server.replying import json_response
 
@@ -182,6 +183,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", healthy, ("/v1/health",)),
     Route("GET", "/live", live),
     Route("GET", "/metrics", metrics),
+    Route("GET", "/v1/strata/status", monitor.status),
+    Route("GET", "/v1/strata/events", monitor.events),
+    Route("GET", "/v1/strata/trace", monitor.trace),
     Route("GET", "/props", props),
     Route("GET", "/slots", slots),
     Route("GET", "/openapi.json", openapi),

@@ -15,7 +15,7 @@ HEADERS = {
 """Of a stream: nobody on its way may keep it, pack it, or wait for more of it."""
 
 
-def data(value: dict[str, Any]) -> bytes:
+def data(value: dict[str, Any] | msgspec.Struct) -> bytes:
     """An event without a name."""
     return b"data: " + _encode(value) + b"\n\n"
 

@@ -27,6 +27,7 @@ class Answering:
         calls: tool calls that are complete.
         open: whether it ended inside its think block.
         first: when the first token came, in monotonic seconds.
+        speed: tokens a second since then, by the engine's clock; None before the second.
     """
 
     def __init__(self, turn: Turn, index: int, ask: Ask, tokenizer: Tokenizer) -> None:
@@ -40,6 +41,8 @@ class Answering:
         self.began = time.monotonic()
         self.first: float | None = None
         self.last: float | None = None
+        self.speed: float | None = None
+        self._begun: tuple[float, int] | None = None  # on the engine's clock, and how many tokens there were then
         self._ask = ask
         self._parser = OutputParser(ask.tools.declared or None, thinking=turn.inside) if turn.parsed else None
         self._answer = Answer(tokenizer, self._parser, Stops(ask.stop), report=ask.logprobs is not None)
@@ -83,6 +86,9 @@ class Answering:
                 self._said += len(report.tokens)
                 self.last = time.monotonic()
                 self.first = self.first or self.last
+                when, said = self._begun = self._begun or (report.when, self._said)
+                if report.when > when:
+                    self.speed = (self._said - said) / (report.when - when)
             case Ended(usage=usage):
                 self._ended = usage
         return list(self._watched(self._answer.take(report)))

@@ -46,7 +46,8 @@ class Node(Generic[R, C]):
         checkpoint: of boundary `end`.
         children: by their first symbol.
         rows_used: when rows of this edge were needed last.
-        used: when the checkpoint was needed last.
+        used: when the checkpoint was needed last, by the tree's count of uses.
+        touched: the same in seconds of whoever uses the tree, which does not look at it.
         marked: a boundary that was asked for, kept when checkpoints are thinned out.
         shared: conversations parted behind this checkpoint: a system prompt, most of the time.
         pins: uses of this very node that go on.
@@ -62,6 +63,7 @@ class Node(Generic[R, C]):
     children: "dict[int, Node[R, C]]" = field(default_factory=dict)
     rows_used: int = 0
     used: int = 0
+    touched: float | None = None
     marked: bool = False
     shared: bool = False
     pins: int = 0

@@ -13,6 +13,7 @@ from strata.engine import (
     Generation,
     GenerationError,
     Request,
+    Speed,
     Timings,
     Token,
     Trace,
@@ -25,6 +26,7 @@ from strata.session import room
 from strata.session.conversation import WHOLE, Conversation
 from strata.session.fingerprint import fingerprint
 from strata.session.folder import Folder
+from strata.session.kept import Kept
 from strata.session.options import Options
 from strata.session.queue import Entry, Queue, Stage
 from strata.session.store import Place, Store
@@ -72,7 +74,14 @@ class Stats:
         evicted: such places that were given up for want of room.
         refused: stored parts that could not be used.
         ram_bytes: memory of what is kept.
+        ram_limit: its budget.
         disk_bytes: size of the files.
+        disk_limit: their budget; 0 without a folder.
+        reading_s: seconds of passes over prompts.
+        read_speed: tokens a second that the passes of the last seconds read; tokens that were known are none of them.
+        answering_s: seconds during which something was decoded, passes between its windows among them.
+        answered_tokens: tokens that windows chose; the first of an answer comes with its prompt.
+        answer_speed: tokens a second of all answers together, over the last seconds of those.
     """
 
     queued: int
@@ -90,7 +99,14 @@ class Stats:
     evicted: int
     refused: int
     ram_bytes: int
+    ram_limit: int
     disk_bytes: int
+    disk_limit: int
+    reading_s: float
+    read_speed: float
+    answering_s: float
+    answered_tokens: int
+    answer_speed: float
 
 
 class Scheduler:
@@ -129,7 +145,9 @@ class Scheduler:
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
         self._progress: list[Read] = []
-        self._read_tokens = self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
+        self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
+        self._reads, self._answers = Speed(), Speed()
+        self._answering: float | None = None  # since when answers go on that no window has counted yet
         folder = None
         if o.keep and o.folder:
             folder = Folder(o.folder, fingerprint(network, o.identity), reserve=o.reserve)
@@ -141,6 +159,7 @@ class Scheduler:
             folder=folder,
             disk=o.disk,
             new_state=network.new_state,
+            clock=clock,
         )
 
     @property
@@ -163,6 +182,8 @@ class Scheduler:
         now = self._clock()
         work = len(request.prompt) - self._known(request)
         self._queue.add(request.id, now, work=work, client=client, priority=request.priority, timeout=request.timeout)
+        if not self._all and self._trace is not None:
+            self._trace.idle()
         self._all[request.id] = Conversation(request, now)
 
     def cancel(self, name: str) -> bool:
@@ -185,6 +206,7 @@ class Scheduler:
         events = self._ended_early()
         live = self._live(events)
         decoding = [entry.id for entry in self._queue if entry.stage is Stage.DECODING and entry.id in live]
+        self._answering = self._answering if decoding else None
         entry = None if decoding and self._window_next else self._next(live)
         if entry is not None:
             self._window_next = True
@@ -200,15 +222,16 @@ class Scheduler:
 
     def stats(self) -> Stats:
         """Numbers of this moment."""
-        store = self._store
+        store, now, options = self._store, self._clock(), self._options
+        running = sum(c.generation.tokens for c in self._all.values() if c.generation)
         return Stats(
             queued=self._queue.count(Stage.QUEUED),
             reading=self._queue.count(Stage.READING),
             decoding=self._queue.count(Stage.DECODING),
-            prompt_tokens=self._read_tokens + self._cached_tokens,
-            read_tokens=self._read_tokens,
+            prompt_tokens=self._reads.tokens + self._cached_tokens,
+            read_tokens=self._reads.tokens,
             cached_tokens=self._cached_tokens,
-            generated_tokens=self._generated_tokens,
+            generated_tokens=self._generated_tokens + running,
             finished=self._finished,
             failed=self._failed,
             hits=store.counts.hits,
@@ -217,8 +240,24 @@ class Scheduler:
             evicted=store.counts.evicted,
             refused=store.counts.refused,
             ram_bytes=store.ram_bytes,
+            ram_limit=options.ram if options.keep else 0,
             disk_bytes=store.disk_bytes,
+            disk_limit=options.disk if options.keep and options.folder else 0,
+            reading_s=self._reads.seconds,
+            read_speed=self._reads.rate(now),
+            answering_s=self._answers.seconds,
+            answered_tokens=self._answers.tokens,
+            answer_speed=self._answers.rate(now),
         )
+
+    @property
+    def conversations(self) -> int:
+        """Conversations that are kept."""
+        return self._store.leaves
+
+    def kept(self, most: int) -> tuple[list[Kept], float]:
+        """The latest used conversations that are kept, and the time now on the clock that theirs are of."""
+        return self._store.conversations(most), self._clock()
 
     def close(self) -> None:
         """Write everything that is kept to files, and give the folder back. Unfinished requests are not finished."""
@@ -277,13 +316,16 @@ class Scheduler:
         try:
             room.bring_back(self._network, conversation)
             generation = conversation.generation or self._begin(conversation)
-            before = generation.reading
+            before, began = generation.reading, self._clock()
             happened = generation.read(self._options.rows, trace=self._trace)
         except Exception as error:
             log.exception("the prompt of request %r could not be read", name)
             return self._happened(conversation, self._broken(conversation, error))
-        self._read_tokens += before - generation.reading
-        self._queue.served(name, self._clock(), generation.reading)
+        now = self._clock()
+        self._reads.add(now, now - began, before - generation.reading)
+        self._queue.served(name, now, generation.reading)
+        if not generation.reading and self._answering is None:
+            self._answering = now
         total = len(conversation.request.prompt)
         self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
         length = generation.state.length
@@ -297,13 +339,18 @@ class Scheduler:
         generations = [c.generation for c in conversations if c.generation]
         if not generations:
             return events
+        chosen = sum(generation.tokens for generation in generations)
+        since = self._clock() if self._answering is None else self._answering
         try:
             happened = step(self._network, generations, trace=self._trace)
         except Exception as error:
             log.exception("a window of %s requests could not be computed", len(names))
             happened = [self._broken(conversation, error) for conversation in conversations]
+        now = self._clock()
+        self._answers.add(now, now - since, sum(generation.tokens for generation in generations) - chosen)
         for conversation, some in zip(conversations, happened, strict=True):
             events += self._happened(conversation, some)
+        self._answering = now if self._queue.count(Stage.DECODING) else None
         return events
 
     def _back(self, conversations: list[Conversation]) -> tuple[list[Conversation], list[tuple[str, Event]]]:

@@ -1,6 +1,7 @@
 """What is kept of conversations: the prefix tree's contents, within budgets of memory and of disk."""
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from strata.model import State, snapshot
 from strata.model.snapshot import Checkpoint, SnapshotError, Span
 from strata.session.fileformat import StoredFileError
 from strata.session.folder import File, Folder
+from strata.session.kept import Kept, kept
 from strata.session.node import Node
 from strata.session.part import Part
 from strata.session.prefix import Tree
@@ -54,6 +56,7 @@ class Store:
         folder: Folder | None = None,
         disk: int = 0,
         new_state: "Callable[[], State] | None" = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with what the folder holds.
 
@@ -65,6 +68,7 @@ class Store:
             folder: where what is not in memory goes; None to forget it. The store closes it.
             disk: bytes of the folder's files.
             new_state: how states begin; None for those of the CPU.
+            clock: seconds that only grow, for saying when something was used.
         """
         self._config = config
         self._new_state = new_state or partial(State.empty, config, drafts=drafts)
@@ -73,6 +77,7 @@ class Store:
         self._folder = folder
         self._disk = disk
         self._tree: Tree[Part, Part] = Tree()
+        self._clock = clock
         self._waiting = False  # the memory's budget is exceeded until files are written
         self.counts = Counts()
         if folder:
@@ -93,6 +98,15 @@ class Store:
         """Places from which a conversation can go on."""
         return sum(node.checkpoint is not None for node in self._tree)
 
+    @property
+    def leaves(self) -> int:
+        """Conversations, each up to its end."""
+        return sum(not node.children for node in self._tree)
+
+    def conversations(self, most: int) -> list[Kept]:
+        """What is kept, conversation by conversation, the latest used first."""
+        return kept(self._tree, most)
+
     def known(self, salt: str, tokens: Sequence[int], *, loose: bool = True, every: int = 1) -> int:
         """How many tokens of a prompt need not be read, for all that is known before anything is restored."""
         place = self._tree.find(salt, tokens, len(tokens) - 1, loose=loose, every=every)
@@ -110,6 +124,7 @@ class Store:
             if state:
                 self.counts.hits += 1
                 self._tree.use(place)
+                place.touched = self._clock()
                 self._tree.pin(place)
                 if self._folder and place.checkpoint and place.checkpoint.file:
                     self._folder.used(place.checkpoint.file)
@@ -161,6 +176,7 @@ class Store:
             self.counts.refused += 1
             log.warning("a state is not kept: %s", error)
             return None, False
+        place.touched = self._clock()
         self._tree.pin(place)
         self._give_up(self._tree.thin(place, forced, self._step))
         if save:

@@ -99,7 +99,7 @@ class InProcess:
     def trace(self) -> bytes:
         """The last windows, as Chrome/Perfetto JSON text."""
         with self._lock:
-            return self.engine.trace()
+            return self.engine.trace(None)
 
     def close(self) -> None:
         """Complete what is being saved; answers under way end with an error."""

@@ -181,9 +181,9 @@ class Client:
         """The engine's counters as they are now; for an event loop there is `asyncio.wrap_future`."""
         return self._supervisor.ask(m.AskStats)
 
-    def ask_trace(self) -> "Future[m.Trace]":
-        """The last windows, as Chrome/Perfetto JSON text."""
-        return self._supervisor.ask(m.AskTrace)
+    def ask_trace(self, windows: int | None = None) -> "Future[m.Trace]":
+        """So many of the last windows, or all that are known, as Chrome/Perfetto JSON text."""
+        return self._supervisor.ask(m.AskTrace, windows=windows)
 
     def trace(self, seconds: float = 10.0) -> bytes:
         """`ask_trace`, waited for.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from strata.worker.messages import Failed, Finished, Progress, Ready, Submit, Tokens
+from strata.worker.messages import Failed, Finished, Holdings, Progress, Ready, Submit, Tokens
 
 OnLoad = Callable[[int, int], None]
 
@@ -49,8 +49,12 @@ class Engine(Protocol):
         """Counters by name; cheap."""
         ...
 
-    def trace(self) -> bytes:
-        """The last windows as Chrome/Perfetto JSON text."""
+    def holdings(self) -> Holdings:
+        """What it holds; need not be cheap."""
+        ...
+
+    def trace(self, windows: int | None = None) -> bytes:
+        """So many of the last windows, or all that are known, as Chrome/Perfetto JSON text."""
         ...
 
     def close(self) -> None:

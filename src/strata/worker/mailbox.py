@@ -90,7 +90,7 @@ class Mailbox:
                 self._pieces.insert(0, before)
                 self._events.pop()
             joined = tuple(piece for message in self._pieces for piece in message.tokens)
-            self._events.append(Tokens(self._pieces[0].id, joined))
+            self._events.append(Tokens(self._pieces[0].id, joined, self._pieces[-1].when))
             self._pieces.clear()
 
     def _tell(self) -> None:

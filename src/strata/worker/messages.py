@@ -10,7 +10,7 @@ import msgspec
 
 from strata.worker.errors import Kind
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Number of this set of messages; raised when one changes its meaning."""
 
 
@@ -170,9 +170,10 @@ class AskStats(Message, frozen=True, tag="ask_stats"):
 
 
 class AskTrace(Message, frozen=True, tag="ask_trace"):
-    """Wanted: `Trace`."""
+    """Wanted: `Trace`, of so many of the last windows; None is all that are known."""
 
     nonce: int
+    windows: int | None = None
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -292,10 +293,18 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tokens(Message, frozen=True, tag="tokens"):
-    """The next tokens of an answer, at least one."""
+    """The next tokens of an answer, at least one.
+
+    Attributes:
+        id: of the request.
+        tokens: in order.
+        when: when the last of them was chosen, in seconds of the engine's clock. Whoever measures speed by it measures
+            the engine, not the way from there.
+    """
 
     id: str
     tokens: tuple[Piece, ...]
+    when: float = 0.0
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -351,11 +360,55 @@ class Failed(Message, frozen=True, tag="failed"):
     numbers: dict[str, int] = {}
 
 
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A conversation that is kept for later, see `strata.session.kept.Kept`; `age` is in seconds, None if unknown."""
+
+    tokens: int
+    in_memory: int
+    on_disk: int
+    shared: int
+    ram_bytes: int
+    age: float | None = None
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """Memory of a device.
+
+    Attributes:
+        name: of the device.
+        total: its bytes.
+        free: bytes that nobody has taken.
+        taken: bytes that this engine has taken.
+        used: bytes of them that hold something.
+    """
+
+    name: str
+    total: int
+    free: int
+    taken: int
+    used: int
+
+
+class Holdings(msgspec.Struct, frozen=True):
+    """What an engine holds; found out when somebody asks, not at every sign of life.
+
+    Attributes:
+        kept: the latest used conversations.
+        conversations: how many there are in all.
+        pools: memory of its devices; none on a CPU.
+    """
+
+    kept: tuple[Kept, ...] = ()
+    conversations: int = 0
+    pools: tuple[Pool, ...] = ()
+
+
 class Stats(Message, frozen=True, tag="stats"):
-    """Counters of the engine by name."""
+    """Counters of the engine by name, and what it holds."""
 
     nonce: int
     values: dict[str, Any]
+    holdings: Holdings = Holdings()
 
 
 class Trace(Message, frozen=True, tag="trace"):

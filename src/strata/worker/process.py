@@ -128,9 +128,9 @@ class Process:
             case m.Ping():
                 self._send(m.Pong(order.nonce, _doing(engine)))
             case m.AskStats():
-                self._send(m.Stats(order.nonce, engine.stats()))
+                self._send(m.Stats(order.nonce, engine.stats(), engine.holdings()))
             case m.AskTrace():
-                self._send(m.Trace(order.nonce, engine.trace()))
+                self._send(m.Trace(order.nonce, engine.trace(order.windows)))
             case m.Start() | m.Shutdown():
                 raise ProtocolError(f"a message of type {type(order).__name__} came where none may")
 

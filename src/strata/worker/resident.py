@@ -34,6 +34,9 @@ class _Times:
 TOGETHER = 2048
 """Most tokens of a prompt that a GPU reads at once: others wait for a tenth of a second."""
 
+KEPT = 64
+"""Most conversations that are listed one by one."""
+
 
 def _suited(options: Options, network: "Network") -> Options:
     """Options as the device wants them."""
@@ -217,21 +220,39 @@ class Resident:
                 pieces.setdefault(name, []).append(piece)
                 continue
             if name in pieces:  # what came before it
-                answers.append(m.Tokens(name, tuple(pieces.pop(name))))
+                answers.append(m.Tokens(name, tuple(pieces.pop(name)), now))
             answers.append(self._ended(name, event, self._times.pop(name), now))
-        return [*answers, *(m.Tokens(name, tuple(found)) for name, found in pieces.items())]
+        return [*answers, *(m.Tokens(name, tuple(found), now) for name, found in pieces.items())]
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        return asdict(self._scheduler.stats())
+        return asdict(self._scheduler.stats()) | self._trace.totals.values()
 
-    def trace(self) -> bytes:
+    def holdings(self) -> m.Holdings:
+        """What is kept of conversations, and memory of the device."""
+        found, now = self._scheduler.kept(most=KEPT)
+        kept = (
+            m.Kept(c.tokens, c.in_memory, c.on_disk, c.shared, c.ram_bytes, None if c.used is None else now - c.used)
+            for c in found
+        )
+        return m.Holdings(tuple(kept), self._scheduler.conversations, self._pools())
+
+    def trace(self, windows: int | None = None) -> bytes:
         """The last windows."""
-        return self._trace.export().encode()
+        return self._trace.export(windows).encode()
 
     def close(self) -> None:
         """Complete what is being saved."""
         self._scheduler.close()
+
+    def _pools(self) -> tuple[m.Pool, ...]:
+        if not self.ready.device.startswith("cuda"):
+            return ()
+        import torch
+
+        free, total = torch.cuda.mem_get_info(self.ready.device)
+        taken, used = torch.cuda.memory_reserved(self.ready.device), torch.cuda.memory_allocated(self.ready.device)
+        return (m.Pool(torch.cuda.get_device_name(self.ready.device), total, free, taken, used),)
 
     def _constraint(self, request: m.Submit) -> "Constraint | None":
         form = self._form(request.grammar)

@@ -1,15 +1,15 @@
 """An engine without a model: it answers from a script, in the same messages and with the same manners as a real one."""
 
 import contextlib
-import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from strata.engine import Sampling
+from strata.engine import Sampling, Speed, Trace, WindowRecord
 from strata.engine.budget import broken
 from strata.errors import QueueFullError
 from strata.loading.files import ModelFile
@@ -44,6 +44,10 @@ class _Conversation:
     stop_ids: frozenset[int] = field(default_factory=frozenset)
 
     @property
+    def reading(self) -> bool:
+        return self.read < len(self.request.prompt)
+
+    @property
     def cached(self) -> int:
         return min(self.turn.cached, len(self.request.prompt) - 1)
 
@@ -68,7 +72,10 @@ class Scripted:
         self._waiting: list[_Conversation] = []
         self._running: dict[str, _Conversation] = {}
         self._answers: list[Answer] = []
-        self._tokens = 0
+        self._counts: Counter[str] = Counter()
+        self._read, self._said = Speed(), Speed()
+        self._trace = Trace()
+        self._ticked: float | None = None  # when the last tick was, if anything has been going on since
         self.ready = m.Ready(
             model="scripted",
             context=setup.context,
@@ -136,6 +143,8 @@ class Scripted:
     def tick(self) -> Sequence[Answer]:
         """Say everything that is due."""
         now = time.monotonic()
+        going = [c.reading for c in self._running.values()]
+        before = self._counts["read"], self._counts["tokens"]
         for conversation in [*self._running.values(), *self._waiting]:
             deadline = _deadline(conversation)
             if deadline is not None and now >= deadline:
@@ -149,6 +158,7 @@ class Scripted:
                     faults.append(conversation)
                     break
                 self._step(conversation)
+        self._note(now, going, *before)
         answers, self._answers = self._answers, []
         if not answers:  # what was said before it has been sent
             for conversation in faults:
@@ -157,12 +167,37 @@ class Scripted:
         return answers
 
     def stats(self) -> dict[str, Any]:
-        """Counters."""
-        return {"running": len(self._running), "waiting": len(self._waiting), "tokens": self._tokens}
+        """Counters, also by the names that a real engine has for them."""
+        now, counts = time.monotonic(), self._counts
+        reading = sum(c.reading for c in self._running.values())
+        return {
+            "running": len(self._running),
+            "waiting": len(self._waiting),
+            "tokens": counts["tokens"],
+            "queued": len(self._waiting),
+            "reading": reading,
+            "decoding": len(self._running) - reading,
+            "prompt_tokens": counts["read"] + counts["cached"],
+            "read_tokens": counts["read"],
+            "cached_tokens": counts["cached"],
+            "generated_tokens": counts["tokens"] + counts["stops"],
+            "finished": counts["finished"],
+            "failed": counts["failed"],
+            "reading_s": self._read.seconds,
+            "read_speed": self._read.rate(now),
+            "answering_s": self._said.seconds,
+            "answered_tokens": self._said.tokens,
+            "answer_speed": self._said.rate(now),
+            **self._trace.totals.values(),
+        }
 
-    def trace(self) -> bytes:
-        """No windows, no trace."""
-        return json.dumps({"traceEvents": []}).encode()
+    def holdings(self) -> m.Holdings:
+        """It keeps nothing."""
+        return m.Holdings()
+
+    def trace(self, windows: int | None = None) -> bytes:
+        """Each unit of work that said or read something, as long as it was waited for."""
+        return self._trace.export(windows).encode()
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -178,27 +213,45 @@ class Scripted:
                 return found
         return self._invented.setdefault(piece, self._tokenizer.size + len(self._invented))
 
+    def _note(self, now: float, going: list[bool], read: int, said: int) -> None:
+        """What came of the time since the last tick, during which these conversations were reading or answering."""
+        seconds = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now if self._running else None
+        read, said, reading = self._counts["read"] - read, self._counts["tokens"] - said, sum(going)
+        began = time.perf_counter_ns() - int(seconds * 1e9)
+        if reading:
+            self._read.add(now, seconds, read)
+            if read and seconds:
+                self._trace.add(WindowRecord(began, read, reading, read_us=seconds * 1e6))
+        if len(going) > reading:
+            self._said.add(now, seconds, said)
+            if said and seconds:
+                answering = len(going) - reading
+                self._trace.add(WindowRecord(began, answering, answering, run_us=seconds * 1e6, tokens=said))
+
     def _begin(self, conversation: _Conversation, now: float) -> None:
         conversation.started = conversation.due = now
         conversation.read = conversation.cached
+        self._counts["cached"] += conversation.cached
         self._running[conversation.request.id] = conversation
         self._progress(conversation)
         self._wait_for_next(conversation)
 
     def _step(self, c: _Conversation) -> None:
         """Read the next part of the prompt, say the next piece, or end."""
-        if c.read < len(c.request.prompt):
-            c.read = min(len(c.request.prompt), c.read + CHUNK)
+        if c.reading:
+            before, c.read = c.read, min(len(c.request.prompt), c.read + CHUNK)
+            self._counts["read"] += c.read - before
             self._progress(c)
         elif c.closing or c.place < len(c.turn.pieces):
             c.first = c.first or time.monotonic()
             token, text = self._next(c)
             c.said += 1
-            self._tokens += 1
+            self._counts["tokens"] += 1
             if token in c.stop_ids:
                 self._end(c, "stop", token)
                 return
-            self._answers.append(m.Tokens(c.request.id, (self._piece(c, token, text),)))
+            self._answers.append(m.Tokens(c.request.id, (self._piece(c, token, text),), c.due))
             room = self._setup.context - len(c.request.prompt)
             if c.said >= min(room, c.request.max_tokens or room):
                 self._end(c, "length")
@@ -206,6 +259,7 @@ class Scripted:
         else:
             stop = self._tokenizer.eos_ids[0] if c.turn.finish == "stop" else None
             c.said += stop is not None
+            self._counts["stops"] += stop is not None
             self._end(c, c.turn.finish, stop)
             return
         self._wait_for_next(c)
@@ -229,7 +283,7 @@ class Scripted:
         return token, text
 
     def _wait_for_next(self, c: _Conversation) -> None:
-        if c.read < len(c.request.prompt):
+        if c.reading:
             c.due += self._setup.reading_ms / 1000
         elif c.closing or c.place < len(c.turn.pieces):
             c.due += c.turn.delay_ms / 1000
@@ -249,6 +303,7 @@ class Scripted:
         match c.turn.fault:
             case "raise":
                 del self._running[c.request.id]
+                self._counts["failed"] += 1
                 self._answers.append(m.Failed(c.request.id, Kind.FAILED, "the script raises an error here"))
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -263,6 +318,7 @@ class Scripted:
 
     def _end(self, c: _Conversation, reason: str, stop: int | None = None) -> None:
         now = time.monotonic()
+        self._counts["finished"] += 1
         if c in self._waiting:
             self._waiting.remove(c)
         self._running.pop(c.request.id, None)

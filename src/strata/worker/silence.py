@@ -7,6 +7,28 @@ LONGEST = 1.0
 was ours."""
 
 
+STALL = 5.0
+"""Seconds of silence of an engine that works which are worth counting."""
+
+
+class Stalls:
+    """How often an engine kept silent for long, and how long at most; one silence after the other.
+
+    Attributes:
+        count: silences of at least `STALL` seconds.
+        longest: seconds of the longest of all.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.longest = 0.0
+
+    def ended(self, seconds: float) -> None:
+        """A silence of so many seconds is over."""
+        self.longest = max(self.longest, seconds)
+        self.count += seconds >= STALL
+
+
 class Silence:
     """Counts seconds since `heard`, in ticks."""
 

@@ -31,6 +31,8 @@ class Status:
         pid: of the process; None without one.
         doing: the last sign of life's word.
         silent: seconds since the last sign of life; 0 without a process.
+        stalls: silences of five seconds or more of engines that were loaded.
+        longest: seconds of the longest silence of theirs.
     """
 
     state: State
@@ -42,6 +44,8 @@ class Status:
     pid: int | None = None
     doing: str = ""
     silent: float = 0.0
+    stalls: int = 0
+    longest: float = 0.0
 
     @property
     def ready(self) -> bool:

@@ -18,7 +18,7 @@ from strata.worker.errors import EngineError, Kind, ProtocolError, raised
 from strata.worker.mailbox import Mailbox
 from strata.worker.requests import Entry, Requests, Stage
 from strata.worker.restarts import Restarts
-from strata.worker.silence import Silence
+from strata.worker.silence import Silence, Stalls
 from strata.worker.status import State, Status
 from strata.worker.wire import encode, encode_request
 
@@ -59,6 +59,7 @@ class Supervisor:
         self._changed = threading.Condition(threading.RLock())
         self._requests = Requests()
         self._asked: dict[int, Future[Any]] = {}
+        self._stalls = Stalls()
         self._restarts = Restarts(limit=care.starts, first=care.pause)
         self._state = State.STARTING
         self._cause: Cause | None = None
@@ -96,6 +97,8 @@ class Supervisor:
                 pid=life.child.pid if life else None,
                 doing=self._doing,
                 silent=life.silence.seconds if life else 0.0,
+                stalls=self._stalls.count,
+                longest=self._stalls.longest,
             )
 
     @property
@@ -173,8 +176,13 @@ class Supervisor:
             if entry.stage is not Stage.WAITING:
                 self._send(m.Cancel(entry.name))
 
-    def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping]) -> "Future[Any]":
-        """Ask the engine's loop something; the future holds the answering message, or an EngineError."""
+    def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping], **more: Any) -> "Future[Any]":
+        """Ask the engine's loop something; the future holds the answering message, or an EngineError.
+
+        Args:
+            kind: the message.
+            more: its fields but for the nonce.
+        """
         future: Future[Any] = Future()
         with self._changed:
             if self._state is not State.READY or self._life is None or self._life.on_purpose:
@@ -182,7 +190,7 @@ class Supervisor:
                 return future
             self._nonce += 1
             self._asked[self._nonce] = future
-            self._send(kind(self._nonce))
+            self._send(kind(self._nonce, **more))
         return future
 
     def restart(self) -> None:
@@ -248,6 +256,8 @@ class Supervisor:
             while (reports := child.receive(TICK)) is not None:
                 with self._changed:
                     for report in reports:
+                        if life.ready_at is not None:
+                            self._stalls.ended(life.silence.seconds)
                         life.silence.heard()
                         self._hear(life, report)
                     self._watch(life)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import strata
-from strata.server.openapi import requests
+from strata.server.openapi import requests, watching
 from strata.server.openapi.parts import ANY, Schema, record
 
 _ERROR = record(
@@ -58,6 +58,7 @@ def document(routes: Sequence[tuple[str, str, str]], *, keyed: bool) -> dict[str
         "MessageRequest": requests.message(),
         "TokenizeRequest": requests.tokenize(),
         "DetokenizeRequest": requests.detokenize(),
+        **watching.schemas(),
     }
     keys = {
         "bearer": {"type": "http", "scheme": "bearer"},
@@ -82,6 +83,8 @@ def _operation(method: str, path: str, meaning: str, *, keyed: bool) -> dict[str
     if method == "POST":
         schema = {"$ref": f"#/components/schemas/{_REQUESTS[path]}"}
         told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if path in watching.PARAMETERS:
+        told["parameters"] = watching.PARAMETERS[path]
     if "{name}" in path:
         told["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
     if keyed and path not in _OPEN:
@@ -92,6 +95,8 @@ def _operation(method: str, path: str, meaning: str, *, keyed: bool) -> dict[str
 def _answer(path: str) -> dict[str, Any]:
     if path == "/metrics":
         return {"description": "numbers", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    if path in watching.ANSWERS:
+        return {"description": "the answer", "content": watching.ANSWERS[path]}
     names = _ANSWERS.get(path, ())
     schema: Schema = (
         {"type": "array"} if path == "/slots" else record(dict.fromkeys(names, ANY), names, closed=False, null=False)

@@ -48,6 +48,9 @@ def props(desk: Desk) -> dict[str, Any]:
             "default_generation_settings": {"n_ctx": ready.context, "params": sampling},
             "rope_scale": ready.rope_scale,
             "kv": ready.kv,
+            "device": ready.device,
+            "placed": ready.placed,
+            "why": ready.why,
             "drafts": {"most": drafts, "head": ready.limits.head},
             "unused_tensors": list(ready.unused),
         }

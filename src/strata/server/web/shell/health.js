@@ -54,10 +54,16 @@ export class Health extends EventTarget {
   }
 }
 
+/** A reason is a text, or of several models one each. */
+function words(reason) {
+  if (reason && typeof reason === "object") return Object.entries(reason).map(([name, text]) => `${name}: ${text}`).join("; ");
+  return reason ?? "";
+}
+
 function read(told, status) {
   if (status === 200) return { state: told.state === "asleep" ? "asleep" : "ready" };
   if (told.status === "ending") return { state: "ending" };
-  if (told.status === "error") return { state: "failed", reason: told.reason ?? "" };
+  if (told.status === "error") return { state: "failed", reason: words(told.reason) };
   if (told.state === "restarting") return { state: "restarting", loaded: told.loaded ?? 0, reason: told.reason ?? "" };
   if (told.status === "loading") return { state: "loading", loaded: told.loaded ?? 0, reason: told.reason ?? "" };
   return { state: "unreachable" };
