@@ -30,8 +30,8 @@ class WindowRecord:
         conversations: whose rows they are.
         drafted: tokens guessed, by source.
         accepted: guesses that were right.
-        hits: experts found, by tier; empty as long as there is one tier only.
-        misses: likewise.
+        hits: experts visited, by where they were; empty where they have one place.
+        misses: of these, those that were not on the GPU, by who computed them.
         read_us: microseconds reading a prompt.
         draft_us: microseconds guessing.
         run_us: microseconds of the forward pass and its logits.
@@ -39,6 +39,7 @@ class WindowRecord:
         commit_us: microseconds committing.
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
+        host_wait_us: microseconds in which the GPU waited for experts that the host computed.
     """
 
     when: int
@@ -55,6 +56,7 @@ class WindowRecord:
     commit_us: float = 0.0
     wait_us: float = 0.0
     tokens: int = 0
+    host_wait_us: float = 0.0
 
     @property
     def phases(self) -> dict[str, float]:
@@ -143,6 +145,7 @@ class Trace:
                 "tokens": record.tokens,
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
+                "host_wait_us": record.host_wait_us,
             }
             name = "prompt pass" if record.read_us else "window"
             place = {"ph": "X", "pid": 1, "tid": 1, "cat": "engine"}

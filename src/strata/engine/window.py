@@ -81,18 +81,22 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
         times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
         chosen = sum(generation.tokens for generation in going) - before
+        met = network.met()
         record = WindowRecord(
             began,
             rows * len(going),
             len(going),
             drafted,
             accepted,
+            {} if met is None else {"vram": met.resident, "ram": met.link + met.host},
+            {} if met is None else {"link": met.link, "host": met.host},
             draft_us=times[0],
             run_us=times[1],
             verify_us=times[2],
             commit_us=times[3],
             wait_us=trace.waited(began),
             tokens=chosen,
+            host_wait_us=0.0 if met is None else met.waited_us,
         )
         trace.add(record)
     return tokens

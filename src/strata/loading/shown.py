@@ -30,4 +30,5 @@ def bytes_of(text: str) -> int:
     assert number is not None
     unit = (match[2] or "").lower()
     step = 1024 if "i" in unit else 1000
-    return round(float(number[0]) * step ** "bkmgt".index(unit[:1] or "b"))
+    value: float = float(number[0]) * step ** "bkmgt".index(unit[:1] or "b")
+    return round(value)

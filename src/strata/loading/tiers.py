@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strata.errors import RequestError
-from strata.loading import ram
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 
@@ -122,8 +121,14 @@ def build(
     slots = divide(room, sizes, classes, config.moe.E)
     on_gpu = device.type == "cuda"
     if on_gpu:
-        ram.check(sum(sum(m.nbytes * m.experts for m in layer) for layer in experts), ram.measure())
-    held = rams.pinned(moes, on_bytes) if on_gpu else rams.mapped(moes)
+        held = rams.registered(moes)
+        if held is None:
+            from strata.loading import ram
+
+            ram.check(sum(sum(m.nbytes * m.experts for m in layer) for layer in experts), ram.measure())
+            held = rams.pinned(moes, on_bytes)
+    else:
+        held = rams.mapped(moes)
     cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=min(ROOM, 8 * config.moe.topk))
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)

@@ -15,6 +15,7 @@ from strata.model.decision import Decision, Greedy
 from strata.model.mtp import MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import MtpState, State
+from strata.model.tally import Tally
 from strata.model.weights import Weights
 
 PASS_ROWS = 512
@@ -143,6 +144,10 @@ class Network:
         for (state, one), decision in zip(done, decisions or (), strict=False):
             self._follow(state, one, len(decision.ids))
         return decisions
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
+        return self.ops.met()
 
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""

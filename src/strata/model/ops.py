@@ -14,6 +14,7 @@ from torch import Tensor
 from strata.model import weights
 from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
+from strata.model.tally import Tally
 
 WINDOW_ROWS = 8
 """Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device that
@@ -200,6 +201,10 @@ class Ops(Protocol):
         Raises:
             TierError: a window was given up, for experts that lie elsewhere did not come; its rows are no numbers.
         """
+        ...
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
         ...
 
     def commit(self, state: State, done: Pass, n: int) -> None:

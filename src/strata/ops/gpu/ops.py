@@ -12,6 +12,7 @@ from strata.model import weights
 from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
+from strata.model.tally import Tally
 from strata.ops import dependent
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.batch import GpuBatch, GpuPass
@@ -267,6 +268,10 @@ class GpuOps:
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
             self.tier.settled()
+
+    def met(self) -> Tally | None:
+        """See `Ops.met`."""
+        return None if self.tier is None else self.tier.last
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None

@@ -1,5 +1,6 @@
 """Where a model's experts lie in RAM, for the CPU's kernels and the GPU alike: the file's blocks."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,6 +63,62 @@ def layouts(layers: Sequence[Moe]) -> list[SlotLayout]:
 def mapped(layers: Sequence[Moe]) -> Ram:
     """Where the file is mapped: nothing is copied. A GPU does not reach it."""
     return Ram(addresses_of(described(layers)), torch.zeros(64, dtype=torch.uint8))
+
+
+def registered(layers: Sequence[Moe]) -> Ram | None:
+    """Where the file is mapped, locked and known to the GPU, so that nothing is there twice; None if that cannot be.
+
+    Nothing is copied: pages of the file that are in memory stay there, others are read now.
+    """
+    base = torch.zeros(512, dtype=torch.uint8, pin_memory=True)
+    raws = [check_experts(m).raw for moe in layers for m in (moe.gate, moe.up, moe.down)]
+    runtime: Any = torch.cuda.cudart()
+    locked = _Locked(runtime)
+    for first, last in pages([(raw.ctypes.data, raw.ctypes.data + raw.nbytes) for raw in raws]):
+        if int(runtime.cudaHostRegister(first, last - first, _PORTABLE | _READ_ONLY)):
+            locked.free()
+            _forget_error()
+            return None
+        locked.ranges.append(first)
+    addresses = addresses_of(described(layers))
+    if (addresses % 16).any():
+        locked.free()
+        return None
+    return Ram(addresses, base, (raws, locked))
+
+
+def pages(ranges: Sequence[tuple[int, int]], size: int = 4096) -> list[tuple[int, int]]:
+    """Whole pages of some ranges of addresses; those that touch are one, for a page can be locked once."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted((at // size * size, -(-end // size) * size) for at, end in ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+class _Locked:
+    """Ranges that the GPU knows, until nobody holds them any more."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self.ranges: list[int] = []
+
+    def free(self) -> None:
+        """Let the GPU forget them."""
+        while self.ranges:
+            self._runtime.cudaHostUnregister(self.ranges.pop())
+
+    def __del__(self) -> None:
+        """Before the mapping goes."""
+        self.free()
+
+
+def _forget_error() -> None:
+    """A refused call leaves an error that the next launch would take for its own."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda").add_(1)
 
 
 def pinned(layers: Sequence[Moe], on_bytes: Callable[[int], None] | None = None) -> Ram:

@@ -17,6 +17,7 @@ from strata.errors import TierError
 from strata.experts.compute import Expert
 from strata.experts.misses import Costs, Fault, HostLoop, Mailbox, shares
 from strata.experts.misses.mailbox import MOST_ROWS
+from strata.model.tally import Tally
 from strata.ops.dependent import launch
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.experts.triton import Plan, down, gate_up
@@ -25,7 +26,7 @@ from strata.ops.tiers import kernels
 from strata.ops.tiers.bring import Source, sources
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
-from strata.ops.tiers.tally import Tally, tallied
+from strata.ops.tiers.tally import tallied
 
 BLOCK = 1024
 """Words of a message that its program writes at a time."""
