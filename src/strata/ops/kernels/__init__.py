@@ -177,6 +177,6 @@ def core(arch: int) -> tuple[Kernel, ...]:
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {"together.gdn.T1"}
-    wanted |= {kernel.name for kernel in (*window(arch), *tiers(arch))}
+    wanted |= {kernel.name for kernel in window(arch)} | {"tiers.bring.IQ3_XXS.IQ4_NL"}
     wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

@@ -26,9 +26,9 @@ patience."""
 
 STATE = 8
 
-ROWS_SEEN, RESIDENT, BY_LINK, BY_HOST, WAITED, WAITS, WHOLE = (tl.constexpr(i) for i in range(7))
-"""Sums of a layer: rows; experts with a slot, over the link, from the host; nanoseconds waited; waits; times that no
-expert was missing."""
+TIMES, ROWS_SEEN, RESIDENT, BY_LINK, BY_HOST, WAITED, WAITS, WHOLE = (tl.constexpr(i) for i in range(8))
+"""Sums of a layer: times it was computed; rows; experts with a slot, over the link, from the host; nanoseconds waited;
+waits; times that no expert was missing."""
 
 SUMS = 8
 
@@ -102,6 +102,7 @@ def publish(
     tl.store(seen + 1 + i, tl.load(experts + entry, mask=there, other=0), mask=there)
     tl.store(seen + 1 + VISITS + i, tl.load(counts + entry, mask=there, other=0), mask=there)
     mine = sums + layer * 8
+    _count(mine, TIMES, 1)
     _count(mine, ROWS_SEEN, T)
     _count(mine, RESIDENT, resident)
     _count(mine, BY_LINK, link)

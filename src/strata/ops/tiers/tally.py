@@ -7,17 +7,16 @@ from strata.model.tally import Tally
 from strata.ops.tiers import kernels as k
 
 
-def tallied(sums: NDArray[np.int64], passes: int, unit: float) -> Tally:
+def tallied(sums: NDArray[np.int64], unit: float) -> Tally:
     """From the device's sums, ``int64 [layers, SUMS]``.
 
     Args:
         sums: see `kernels`.
-        passes: times that every layer was computed.
         unit: microseconds of what waits are counted in.
     """
     total = sums.sum(axis=0).tolist()
     resident, link, host = total[k.RESIDENT.value], total[k.BY_LINK.value], total[k.BY_HOST.value]
     return Tally(
-        passes * len(sums), resident + link + host, resident, link, host, total[k.WHOLE.value], total[k.WAITS.value],
+        total[k.TIMES.value], resident + link + host, resident, link, host, total[k.WHOLE.value], total[k.WAITS.value],
         total[k.WAITED.value] * unit,
     )  # fmt: skip

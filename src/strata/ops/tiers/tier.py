@@ -170,7 +170,6 @@ class Tier:
         ]  # fmt: skip
         self._mover = Mover(by_layer, [self._slots[kind] for kind in classes], device)
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses)
-        self._passes = self._told_passes = 0
         self._windows = self._last_look = 0
         self._fresh = self.still = False
         self.last, self.total = Tally(), Tally()
@@ -204,7 +203,6 @@ class Tier:
         self._land()
         self._send()
         self.host.ring()
-        self._passes += 1
 
     def end(self, *, window: bool) -> None:
         """All of a pass has been launched; also while it is recorded."""
@@ -227,7 +225,7 @@ class Tier:
         if fault is not None:
             self._give_up(fault)
         self._land()
-        now = tallied(self._told_sums.numpy(), self._passes, 1.0 if _interpreted() else 1e-3)
+        now = tallied(self._told_sums.numpy(), 1.0 if _interpreted() else 1e-3)
         if fresh:
             self.last = now - self.total
         self.total = now
