@@ -17,6 +17,7 @@ from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
 from strata.loading.gpu import Card, check_card, plan
 from strata.model import load_config, load_weights
+from strata.model.config import Mixer
 from support.network import network
 from support.stored import write_stored
 
@@ -57,7 +58,7 @@ def test_without_a_gpu_the_cpu_is_taken_and_nothing_is_said(tiny, monkeypatch, c
     [
         (replace(CARD, capability=61), {}, "Abacus 9 has compute capability 6.1; the kernels need 7.5 or newer"),
         (replace(CARD, capability=70), {}, "compute capability 7.0"),
-        (CARD, {"kv": "q8"}, "keys and values are kept as bf16 on a GPU, not as q8"),
+        (CARD, {"kv": "q4"}, "keys and values are kept as bf16 or q8 on a GPU, not as q4"),
         (replace(CARD, free=10**6), {}, "Abacus 9 has 1.00 MB of 25.0 GB free, but .* are needed: .* of weights"),
     ],
     ids=["6.1", "7.0", "kv", "memory"],
@@ -126,11 +127,26 @@ def pretended(monkeypatch):
     monkeypatch.setattr(gpu, "_use", lambda _: torch.device("cpu"))
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_eight_bits_take_as_much_less_as_they_are_smaller(drafts) -> None:
+    c = replace(network("base").config, context=4096, mtp=True)
+    q, layers = c.qsa, c.mixers.count(Mixer.QSA)
+    sizes = {
+        kv: plan(CARD, 10**9, replace(c, qsa=replace(q, kv=kv)), 4, drafts=drafts).cache for kv in ("f32", "bf16", "q8")
+    }
+    assert sizes["f32"] == sizes["bf16"], "what a GPU has unless it is asked for another"
+    a_head = 2 * q.hd - 36 * q.hd // 32
+    assert sizes["bf16"] - sizes["q8"] == 4 * 4096 * layers * 2 * q.nkv * a_head, "the draft head's stay as they are"
+
+
+@pytest.mark.parametrize("kv", ["bf16", "q8"])
 @pytest.mark.usefixtures("pretended")
-def test_on_a_gpu_it_says_so(tiny) -> None:
+def test_on_a_gpu_it_says_so(tiny, kv) -> None:
     steps = []
-    with strata.load(tiny, on_load=lambda done, total: steps.append((done, total)), context=64) as model:
-        assert (model.ready.device, model.ready.kv, model.ready.why) == ("cuda:0", "bf16", "")
+    asked = {} if kv == "bf16" else {"kv": kv}
+    with strata.load(tiny, on_load=lambda done, total: steps.append((done, total)), context=64, **asked) as model:
+        assert (model.ready.device, model.ready.kv, model.ready.why) == ("cuda:0", kv, "")
+        assert model.network.ops.drafts is None or model.network.ops.drafts.pool.keys[0].dtype == torch.bfloat16
         assert model.ready.placed.startswith("cuda:0 (Abacus 9): ")
         assert model.network.ops.form.startswith("gpu")
     assert steps[-1][0] == steps[-1][1]

@@ -47,6 +47,8 @@ class Scripted:
         state.ids += done.ids[:n]
         state.length += n
 
+    looks = False
+
     def decide(self, done, rules) -> None:
         """The host chooses."""
 

@@ -30,10 +30,11 @@ def no_grad():
         yield
 
 
-@pytest.fixture(scope="module", params=["q8_0", "iq3"])
+@pytest.fixture(scope="module", params=[("q8_0", None), ("iq3", None), ("iq3", "q8")], ids=str)
 def file(request):
-    directory = open_model(pebble.path(request.param))
-    config = cached_as(load_config(directory.metadata), None)
+    name, kv = request.param
+    directory = open_model(pebble.path(name))
+    config = cached_as(load_config(directory.metadata), kv)
     return config, load_weights(directory, config)
 
 
@@ -84,6 +85,23 @@ def test_drafts_change_nothing(network, sampling):
         plain = text(network, one["prompt"], sampling=sampling)
         for drafting in (Drafting(1, head=True, lookup=False), Drafting(7, head=True, lookup=False), Drafting(3)):
             assert text(network, one["prompt"], sampling=sampling, drafting=drafting) == plain
+
+
+def test_a_chain_guesses_what_its_steps_would(network):
+    """All at once, recorded and not, against step by step; and both leave the same cells."""
+    for one in PROMPTS[:3]:
+        state, text_ = network.new_state(), [*one["prompt"], *one["answer"]]
+        network.read(state, one["prompt"])
+        for token, depth in zip(text_[len(one["prompt"]) :], (1, 4, 7, 4, 1, 7, 7, 4), strict=False):
+            for floor in (0.0, 0.3):
+                other = state.clone()
+                steps = [int(x.argmax()) for x in network.draft(state, token, depth, floor)]
+                assert network.guess(other, token, depth, floor).ids == tuple(steps)
+                cells = [s.mtp.cells for s in (state, other)]
+                for tables in (cells[0].pool.keys, cells[0].pool.values, cells[0].pool.raw):
+                    a, b = (tables[0][c.pages].flatten(0, 1)[: c.length + len(steps)] for c in cells)
+                    assert torch.equal(a, b)
+            network.commit(state, network.window([(state, [token])])[0], 1)
 
 
 def drained(scheduler, requests):

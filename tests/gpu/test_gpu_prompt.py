@@ -10,7 +10,7 @@ from strata import pebble
 from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.ops.gpu.ops import GpuOps
-from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.pool import KINDS, Pool
 from strata.ops.gpu.upload import Upload
 from strata.ops.matvec.triton import arch
 from strata.ops.prompt import product
@@ -78,11 +78,12 @@ def test_reads_of_the_streams_have_one_set_of_bytes():
     assert all(torch.equal(means[0], one) for one in means)
 
 
-@pytest.fixture(scope="module", params=pebble.VARIANTS)
+@pytest.fixture(scope="module", params=[*((name, "bf16") for name in pebble.VARIANTS), ("iq3", "q8")], ids="-".join)
 def net(request):
-    directory = open_model(pebble.path(request.param))
+    name, kv = request.param
+    directory = open_model(pebble.path(name))
     config = replace(load_config(directory.metadata), mtp=False)
-    pool = Pool(config, DEVICE, slots=8, cells=8192)
+    pool = Pool(config, DEVICE, slots=8, cells=8192, kv=KINDS[kv])
     return Network(config, Upload(DEVICE).all(load_weights(directory, config)), GpuOps(config, pool, DEVICE))
 
 

@@ -14,7 +14,7 @@ from strata.gguf import open_model
 from strata.lab.synthetic.__main__ import main as write
 from strata.model import Network, load_config, load_weights
 from strata.ops.gpu.ops import GpuOps
-from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.pool import KINDS, Pool
 from strata.ops.gpu.upload import Upload
 
 pytestmark = pytest.mark.gpu
@@ -22,8 +22,8 @@ REPLAYS = int(os.environ.get("STRATA_TEST_REPLAYS", "200"))
 DEVICE = torch.device("cuda")
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
+@pytest.fixture(scope="module", params=KINDS)
+def network(tmp_path_factory, request):
     file = tmp_path_factory.mktemp("synthetic") / "m.gguf"
     small = ["--layers", "4", "--experts", "64", "--vocabulary", "4096", "--ngram-rows", "500"]
     assert write([str(file), *small]) == 0
@@ -31,7 +31,8 @@ def network(tmp_path_factory):
     config = replace(load_config(directory.metadata), mtp=False, context=8192)
     weights = Upload(DEVICE).all(load_weights(directory, config))
     file.unlink()
-    return Network(config, weights, GpuOps(config, Pool(config, DEVICE, slots=4, cells=16384), DEVICE))
+    pool = Pool(config, DEVICE, slots=4, cells=16384, kv=KINDS[request.param])
+    return Network(config, weights, GpuOps(config, pool, DEVICE))
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8])

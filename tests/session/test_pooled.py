@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from strata.engine import FinishReason, Request, Sampling
 from strata.errors import RequestError
+from strata.loading.cache import cached_as
 from strata.model import snapshot
 from strata.model.snapshot import SnapshotError
+from strata.ops import bind
 from strata.ops.gpu import parts as gpu_parts
 from strata.ops.gpu.pool import PAGE, Pool, pool_bytes
 from strata.session.options import Options
@@ -42,12 +44,21 @@ def request(name, text, count, **more):
     return Request(name, tuple(text), more.pop("sampling", Sampling()), max_tokens=count, **more)
 
 
-def test_a_conversation_goes_on_from_memory_and_from_files(tmp_path, alone, monkeypatch) -> None:
+def in_eight_bits(net):
+    """The network with keys and values in q8."""
+    config = cached_as(net.config, "q8")
+    return replace(net, config=config, ops=bind("cpu", config))
+
+
+@pytest.mark.parametrize("kv", ["f32", "q8"])
+def test_a_conversation_goes_on_from_memory_and_from_files(tmp_path, monkeypatch, kv) -> None:
     monkeypatch.setattr(gpu_parts, "STAGING", 40_000)  # several pieces
+    plain = network("other") if kv == "f32" else in_eight_bits(network("other"))
+    alone = Alone(plain)
     text = prompt("other", 150)
     options = Options(folder=tmp_path, reserve=0, rows=STEP, step=STEP)
     for turn, ram in enumerate((1 << 30, 0, 1 << 30)):
-        net = pooled(network("other"), slots=3, cells=1024)
+        net = pooled(plain, slots=3, cells=1024)
         scheduler = Scheduler(net, replace(options, ram=ram))
         for again in range(2):
             asked = request(f"{turn}-{again}", text, 5)
@@ -68,6 +79,17 @@ def test_files_of_the_other_device_are_kept_apart(tmp_path) -> None:
         scheduler.close()
     assert cached[:2] == [0, 0]
     assert cached[2] > 0
+
+
+def test_a_scale_that_is_no_number_is_not_kept() -> None:
+    net = pooled(in_eight_bits(network("other")), slots=2, cells=128)
+    state = net.new_state()
+    net.read(state, prompt("other", 20))
+    ratio = net.config.qsa.ratio
+    assert snapshot.cut(state, 0, 20, ratio).tables["layer.3.k"].dtype == torch.uint8
+    net.ops.pool.values[0][state.pages[0], 7, 0, 0, :4] = torch.tensor([0, 0, 192, 127], dtype=torch.uint8)
+    with pytest.raises(SnapshotError, match=r"layer\.\d+\.v of a state of 20 tokens is not finite"):
+        snapshot.cut(state, 0, 20, ratio)
 
 
 def test_more_than_fits_takes_turns(alone) -> None:

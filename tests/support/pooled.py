@@ -1,7 +1,7 @@
 """The CPU's operations on conversations that live in a GPU's pool: what sessions see of a GPU, without its kernels.
 
 Every pass begins by putting a state of the CPU together from what the pool holds, and every commit puts it back, cell
-by cell. So whatever the pool mixes up or loses is another answer. Rows are the CPU's, hence the cache is float32.
+by cell. So whatever the pool mixes up or loses is another answer. Rows are the CPU's, hence the cache is float32 or q8.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from strata.model import Network, State, snapshot
 from strata.model.config import ModelConfig
 from strata.model.ops import Pass, Segment
 from strata.ops.cpu import CpuOps
-from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.pool import KINDS, GpuState, Pool
 
 
 @dataclass
@@ -92,9 +92,13 @@ class PooledOps(CpuOps):
 
 
 def pooled(net: Network, *, slots: int, cells: int) -> Network:
-    """The network with its conversations in a pool; without drafts. Cells that nobody wrote are NaN."""
-    pool = Pool(net.config, torch.device("cpu"), slots=slots, cells=cells, kv=torch.float32)
+    """The network with its conversations in a pool; without drafts. Cells that nobody wrote are NaN, or bytes of one.
+
+    Keys and values are float32, or eight bits if that is what the network's dimensions say.
+    """
+    kv = KINDS["q8"] if net.config.qsa.kv == "q8" else torch.float32
+    pool = Pool(net.config, torch.device("cpu"), slots=slots, cells=cells, kv=kv)
     for tables in (pool.keys, pool.values, pool.raw, pool.blocks):
         for table in tables:
-            table.fill_(torch.nan)
+            table.fill_(torch.nan if table.is_floating_point() else 255)
     return replace(net, ops=PooledOps(net.config, pool), drafts=False)

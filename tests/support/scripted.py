@@ -54,6 +54,8 @@ class Scripted:
         """Count."""
         state.length += n
 
+    looks = False
+
     def decide(self, _done: list[Any], _rules: list[Any]) -> None:
         """Leave it to the host."""
 

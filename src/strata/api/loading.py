@@ -42,7 +42,7 @@ def load(
         rope_scale: stretch the trained context this many times (YaRN), which changes short texts too; 1 is off, None
             leaves what the file has.
         kv: type in which keys and values are kept: "f32", "f16", "q8" or "q4" on the CPU, smaller ones less exact;
-            "bf16" on a GPU; None is f32 or bf16.
+            "bf16" or "q8" on a GPU; None is f32 or bf16.
         device: "cpu"; "cuda" or "cuda:N" for a GPU; or "auto": a GPU if the model can run there and is not too
             large for it, else the CPU. `Model.ready` has `device`, `placed` and, where a GPU was not taken, `why`.
         vram: memory of the GPU to take at most, in bytes or as text ("24GB"); experts that do not fit stay in RAM and

@@ -52,6 +52,7 @@ def choose(
     allowed: NDArray[np.bool_] | None = None,
     top: int = 0,
     room: F64 | None = None,
+    total: float | None = None,
 ) -> Token:
     """Choose the token at `position`.
 
@@ -65,6 +66,9 @@ def choose(
         top: how many of the likeliest tokens to report.
         room: float64 [2, V] to work in; whoever chooses often keeps it, because fresh memory of that size costs more
             than everything that is computed in it.
+
+        total: sum of exponentials of the logits that are not banned, less the largest, where a device has formed it: so
+            a log-probability does not depend on who chose.
 
     Raises:
         NotFiniteError: a logit is NaN or infinite, of any id that is not banned. Whether it may be chosen does not
@@ -82,7 +86,7 @@ def choose(
     np.subtract(x, largest, out=spare)
     alternatives = likeliest(spare, top).tolist() if top else []
     # Of the model's own distribution; the largest weighs 1, so no logarithm of a probability is above 0.
-    total = float(np.log(np.exp(spare, out=spare).sum()))
+    weighed = float(np.log(total if total is not None else np.exp(spare, out=spare).sum()))
     if history is not None and sampling.penalises:
         history.penalise(x, sampling)
     if sampling.biases:
@@ -100,7 +104,7 @@ def choose(
     if not sampling.greedy:
         x -= x[best]
         token = _sample(x, spare, sampling, position)
-    logprob, *others = (float(np.float64(logits[i]) - largest - total) for i in (token, *alternatives))
+    logprob, *others = (float(np.float64(logits[i]) - largest - weighed) for i in (token, *alternatives))
     return Token(token, logprob, tuple(zip(alternatives, others, strict=True)))
 
 
@@ -140,12 +144,13 @@ def _sample(x: F64, spare: F64, sampling: Sampling, position: int) -> int:
     if sampling.filters:
         ids, weights = filtered(x, spare, sampling)
         cumulated = weights.cumsum()
-        return int(ids[_draw(cumulated, sampling, position)])
-    return _draw(np.cumsum(np.exp(x, out=spare), out=x), sampling, position)
+        return int(ids[drawn(cumulated, sampling, position)])
+    return drawn(np.cumsum(np.exp(x, out=spare), out=x), sampling, position)
 
 
-def _draw(cumulated: F64, sampling: Sampling, position: int) -> int:
-    drawn = int(np.searchsorted(cumulated, uniform(sampling.seed, position) * cumulated[-1], side="right"))
+def drawn(cumulated: F64, sampling: Sampling, position: int) -> int:
+    """The place of the draw of a position in running sums of weights."""
+    place = int(np.searchsorted(cumulated, uniform(sampling.seed, position) * cumulated[-1], side="right"))
     # The product may round up to the total; then the last token with any weight is meant.
     last = int(np.searchsorted(cumulated, cumulated[-1], side="left"))
-    return min(drawn, last)
+    return min(place, last)

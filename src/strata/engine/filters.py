@@ -42,9 +42,14 @@ def filtered(x: F64, spare: F64, sampling: "Sampling") -> tuple[I64, F64]:
         # min_p of the likeliest, which weighs exp(0) = 1; or whatever weighs anything, which typical_p looks at
         ids = np.flatnonzero(spare >= sampling.min_p if sampling.min_p > 0 else spare > 0)
         weights = spare[ids]
+    return narrowed(ids, x[ids], weights, sampling)
+
+
+def narrowed(ids: I64, x: F64, weights: F64, sampling: "Sampling") -> tuple[I64, F64]:
+    """What min_p and typical_p leave of what the filters before them left: `ids` with their logits and weights."""
     if sampling.min_p > 0:
         likely = weights >= sampling.min_p
-        ids, weights = ids[likely], weights[likely]
+        ids, x, weights = ids[likely], x[likely], weights[likely]
     if sampling.typical_p < 1:
         ids, weights = _typical(x, ids, weights, sampling.typical_p)
     return ids, weights
@@ -103,9 +108,8 @@ def _typical(x: F64, ids: I64, weights: F64, share: float) -> tuple[I64, F64]:
     `log(total) - x` and its mean the entropy, so their distance is that of `x` from its own mean.
     """
     if not weights.all():
-        ids, weights = ids[weights > 0], weights[weights > 0]
+        ids, x, weights = ids[weights > 0], x[weights > 0], weights[weights > 0]
     total = float(weights.sum())
-    x = x[ids]
     distance = np.abs(x - float((weights * x).sum()) / total)  # no BLAS: its threads may change the sum
     for reach in _REACHES:
         near = np.flatnonzero(distance <= reach)

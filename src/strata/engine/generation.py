@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from strata.errors import RequestError, StrataError
 
 if TYPE_CHECKING:
     from strata.model import Network, State
+    from strata.model.candidates import Candidates, Wish
     from strata.model.decision import Decision, Greedy
     from strata.model.ops import Pass
 
@@ -82,8 +83,9 @@ class Generation:
             constraint=request.constraint.fork() if request.constraint else None,
             logprobs=request.logprobs,
         )
-        self._greedy = _greedy(self._chooser, request)
+        self._greedy, self._greedy_on = (_greedy(self._chooser, request, goes_on=on) for on in (False, True))
         self._drafter = drafter
+        self._guessing = drafter is not None or request.drafting.depth > 0
         self._timings = timings
         self._unseen: list[int] = []  # tokens the drafter has not been told of
         self._newest = -1  # the first row of the next window
@@ -189,9 +191,8 @@ class Generation:
 
     def verify(self, logits: NDArray[np.float32], guesses: Guesses) -> "Verdict | None":
         """Choose from the rows of a window [1 + guesses, V]; None if that broke and finished the generation."""
-        position = self.state.length + (self._chosen > 0)  # of the token the first row yields
         try:
-            return self._chooser.verify(logits, guesses.ids, position)
+            return self._chooser.verify(logits, guesses.ids, self._position)
         except Exception as error:  # noqa: BLE001  # whatever breaks one answer must not break the others
             self.end(FinishReason.ERROR, error=error)
             return None
@@ -199,7 +200,41 @@ class Generation:
     @property
     def greedy(self) -> "Greedy | None":
         """What a device has to know to choose for it; None where the host has to."""
-        return self._greedy
+        if self._guessing or self._chosen + 1 >= self._limit:
+            return self._greedy
+        return self._greedy_on
+
+    def wish(self, guesses: Guesses) -> "Wish | None":
+        """What a device has to know to look for the tokens that may be chosen; None where the host has to choose.
+
+        That is so where a grammar breaks; what is wrong is then said where the host chooses.
+        """
+        try:
+            return self._chooser.wish(guesses.ids, self._position)
+        except Exception:  # noqa: BLE001  # whatever breaks one answer must not break the others
+            return None
+
+    def verify_found(self, done: "Pass", found: "Sequence[Candidates]", guesses: Guesses) -> "Verdict | None":
+        """As `verify`, from what a device found; rows that it does not decide are brought to the host."""
+
+        def fetch(row: int) -> NDArray[np.float32]:
+            return self.network.predictions([done])[row]
+
+        try:
+            return self._chooser.verify_found(found, guesses.ids, self._position, fetch)
+        except Exception as error:  # noqa: BLE001  # whatever breaks one answer must not break the others
+            self.end(FinishReason.ERROR, error=error)
+            return None
+
+    @property
+    def fetched(self) -> int:
+        """Rows whose candidates did not decide."""
+        return self._chooser.fetched
+
+    @property
+    def _position(self) -> int:
+        """Of the token that a window's first row yields."""
+        return self.state.length + (self._chosen > 0)
 
     def decided(self, done: "Pass", decision: "Decision") -> "Verdict | None":
         """What a device decided and committed, as `verify` would have put it.
@@ -284,12 +319,12 @@ def _check(network: "Network", state: "State", request: Request, first: int, roo
         raise RequestError("the draft head cannot guess: this network was built without drafts")
 
 
-def _greedy(chooser: Chooser, request: Request) -> "Greedy | None":
+def _greedy(chooser: Chooser, request: Request, *, goes_on: bool) -> "Greedy | None":
     if not chooser.plain:
         return None
     from strata.model.decision import Greedy  # the command line checks requests without waiting for torch
 
-    return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top)
+    return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top, goes_on)
 
 
 def _as_ours(error: Exception) -> StrataError:

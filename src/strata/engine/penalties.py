@@ -1,13 +1,14 @@
 """What has been said already, and what that does to the logits."""
 
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from strata.engine.sampling import Sampling
 
@@ -86,6 +87,53 @@ class History:
             self._prompt_inside -= 1
         else:
             self._said.remove(oldest)
+
+    @contextmanager
+    def ahead(self, tokens: "Sequence[int]") -> "Iterator[Iterator[int]]":
+        """Take tokens in one by one, as whoever iterates over them comes to the next; forget them at the end."""
+        undo: list[tuple[int, int | None, bool]] = []
+
+        def added() -> "Iterator[int]":
+            for token in tokens:
+                full = 0 <= self._window <= len(self._inside)
+                oldest = self._inside[0] if full and self._inside else None
+                of_prompt = bool(self._prompt_inside)
+                undo.append((token, oldest, of_prompt))
+                self.add(token)
+                yield token
+
+        try:
+            yield added()
+        finally:
+            for token, oldest, of_prompt in reversed(undo):
+                if oldest is not None:
+                    self._inside.appendleft(oldest)
+                    self._seen.add(oldest)
+                    if of_prompt:
+                        self._prompt_inside += 1
+                    else:
+                        self._said.add(oldest)
+                if self._window >= 0:
+                    self._inside.pop()
+                self._seen.remove(token)
+                self._said.remove(token)
+
+    def touched(self, sampling: "Sampling") -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
+        """Every token that `penalise` changes, whether it counts as repeated, and what is taken from its logit."""
+        ids = (self._seen if sampling.repetition_penalty != 1 else self._said).ids.copy()
+        times = self._said.times[ids]
+        shift = sampling.frequency_penalty * times + sampling.presence_penalty * (times > 0)
+        return ids, np.full(len(ids), sampling.repetition_penalty != 1), shift
+
+    def penalised(self, ids: NDArray[np.int64], x: NDArray[np.float64], sampling: "Sampling") -> NDArray[np.float64]:
+        """What `penalise` makes of the logits of some tokens, to the last bit."""
+        if sampling.repetition_penalty != 1:
+            r = sampling.repetition_penalty
+            x = np.where(self._seen.times[ids] > 0, np.where(x > 0, x / r, x * r), x)
+        if sampling.frequency_penalty or sampling.presence_penalty:
+            times = self._said.times[ids]
+            x = np.where(times > 0, x - (sampling.frequency_penalty * times + sampling.presence_penalty), x)
+        return x
 
     def penalise(self, x: NDArray[np.float64], sampling: "Sampling") -> None:
         """Change the logits `x` [V] in place: the repetition penalty first, then frequency and presence."""

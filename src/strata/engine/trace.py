@@ -40,6 +40,7 @@ class WindowRecord:
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
         host_wait_us: microseconds in which the GPU waited for experts that the host computed.
+        fetched: rows of predictions that the host had to read, though a device looked at them.
     """
 
     when: int
@@ -57,6 +58,7 @@ class WindowRecord:
     wait_us: float = 0.0
     tokens: int = 0
     host_wait_us: float = 0.0
+    fetched: int = 0
 
     @property
     def phases(self) -> dict[str, float]:
@@ -146,6 +148,7 @@ class Trace:
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
                 "host_wait_us": record.host_wait_us,
+                "fetched": record.fetched,
             }
             name = "prompt pass" if record.read_us else "window"
             place = {"ph": "X", "pid": 1, "tid": 1, "cat": "engine"}

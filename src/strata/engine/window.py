@@ -15,6 +15,7 @@ from strata.errors import RequestError
 
 if TYPE_CHECKING:
     from strata.model import Network
+    from strata.model.candidates import Candidates
     from strata.model.decision import Decision
     from strata.model.ops import Pass
 
@@ -63,10 +64,14 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     rows = 1 + len(guesses.ids)
     passes = network.window([(g.state, [g.newest, *guesses.ids]) for g in going])
     decisions = _decided(network, going, passes)
-    logits = None if decisions else network.predictions(passes)
+    found = None if decisions else _found(network, going, passes, guesses)
+    logits = None if decisions or found else network.predictions(passes)
+    fetched = sum(g.fetched for g in going)
     ran = clock()
     if decisions:
         verdicts = [g.decided(done, one) for g, done, one in zip(going, passes, decisions, strict=True)]
+    elif found:
+        verdicts = [g.verify_found(done, one, guesses) for g, done, one in zip(going, passes, found, strict=True)]
     else:
         assert logits is not None
         verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
@@ -78,9 +83,8 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             accepted += generation.commit(done, verdict, guesses, seconds, committed=decisions is not None)
             tokens[id(generation)] = generation.take(verdict)
     if trace is not None:
-        times = [(b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock()))]
+        draft, run, choosing, commit = ((b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock())))
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
-        chosen = sum(generation.tokens for generation in going) - before
         met = network.met()
         record = WindowRecord(
             began,
@@ -90,16 +94,27 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             accepted,
             {} if met is None else {"vram": met.resident, "ram": met.link + met.host},
             {} if met is None else {"link": met.link, "host": met.host},
-            draft_us=times[0],
-            run_us=times[1],
-            verify_us=times[2],
-            commit_us=times[3],
+            draft_us=draft,
+            run_us=run,
+            verify_us=choosing,
+            commit_us=commit,
             wait_us=trace.waited(began),
-            tokens=chosen,
+            tokens=sum(generation.tokens for generation in going) - before,
+            fetched=sum(generation.fetched for generation in going) - fetched,
             host_wait_us=0.0 if met is None else met.waited_us,
         )
         trace.add(record)
     return tokens
+
+
+def _found(
+    network: "Network", generations: Sequence[Generation], passes: "Sequence[Pass]", guesses: Guesses
+) -> "list[list[Candidates]] | None":
+    """The tokens that a device finds may be chosen; None where the host needs all predictions."""
+    if not network.looks:
+        return None
+    wishes = [wish for wish in (g.wish(guesses) for g in generations) if wish is not None]
+    return network.look(passes, wishes) if len(wishes) == len(generations) else None
 
 
 def _decided(

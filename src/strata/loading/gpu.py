@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from strata.loading.network import OnLoad
     from strata.model import ModelConfig, Network
+    from strata.model.candidates import Wish
     from strata.model.ops import Ops
     from strata.model.weights import Weights
 
@@ -28,7 +29,10 @@ FIRST = 75
 """Ten times the least compute capability that kernels are run on."""
 
 KV = "bf16"
-"""The type of keys and values there."""
+"""The type of keys and values there, if nobody asks for another."""
+
+KINDS = (KV, "q8")
+"""Those that it has."""
 
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
@@ -104,8 +108,9 @@ def check_kv(kv: str | None) -> None:
     Raises:
         RequestError: says which it has.
     """
-    if kv not in {None, KV}:
-        raise RequestError(f"keys and values are kept as {KV} on a GPU, not as {kv}; leave --kv (kv=) out")
+    if kv is not None and kv not in KINDS:
+        kinds = " or ".join(KINDS)
+        raise RequestError(f"keys and values are kept as {kinds} on a GPU, not as {kv}; leave --kv (kv=) out")
 
 
 def check_shapes(c: "ModelConfig") -> None:
@@ -194,7 +199,7 @@ def network(
     Args:
         card: where.
         weights: as the file stores them.
-        config: dimensions.
+        config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
         conversations: that run at once.
         on_load: called with (bytes moved, bytes to move).
         vram: bytes to take at most; routed experts that do not fit then stay in RAM.
@@ -206,11 +211,12 @@ def network(
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
+    from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
-    config = replace(config, qsa=replace(config.qsa, kv=KV))
+    config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
     try:
         total, kept = weight_bytes(weights)
@@ -228,7 +234,7 @@ def network(
     tier = None if room is None else tiers.build(weights, config, room, device, threads, sent)
     moved = Upload(device, sent, tier=tier).all(weights)
     small = head_config(config)
-    pool = Pool(config, device, slots=conversations, cells=placed.cells)
+    pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
 
     def made(*, graphs: bool) -> Network:
@@ -292,6 +298,16 @@ def compile_ahead(network: "Network", card: Card) -> None:
         log.info("%s: compiled %d kernels in %.0f s", card.name, len(wanted), time.monotonic() - began)
 
 
+def _wishes(vocabulary: int) -> "list[Wish]":
+    """What makes a device look for candidates in every way."""
+    from strata.model.candidates import RowWish, Touched, Wish
+
+    touched = Touched(np.zeros(1, np.int32), np.ones(1, np.bool_), np.zeros(1, np.float32))
+    nothing = np.empty(0, np.int64)
+    plain, all_ = RowWish(), RowWish(0.0, touched, np.ones(vocabulary, np.bool_))
+    return [Wish(nothing, 0, 1.0, (plain,)), Wish(nothing, 1, 1.0, (all_,))]
+
+
 def warm(network: "Network") -> None:
     """Launch everything once, so that no request waits for a kernel to be loaded or for a window to be captured."""
     from strata.model.decision import Greedy
@@ -304,6 +320,9 @@ def warm(network: "Network") -> None:
         done = network.window([(state, ids[:rows])])[0]
         if network.decide([(state, done)], [Greedy(np.empty(0, np.int64), (0,), 1)]) is None:
             network.commit(state, done, 1)
+        if rows == 1:
+            for wish in _wishes(network.config.V):
+                network.look([done], [wish])
     if network.drafts:
         network.settle(state)
-        network.draft(state, 1, 2)
+        network.guess(state, 1, 2)

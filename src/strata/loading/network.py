@@ -80,7 +80,8 @@ def load_network(
             far as the container's share of processor time allows.
         context: tokens a conversation may hold, see `strata.loading.stretch`.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
-        kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU.
+        kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU, which
+            has q8 as well.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
         vram: bytes of the GPU's memory to take at most; experts beyond it stay in RAM and are computed there. None

@@ -15,11 +15,13 @@ class Greedy:
         banned: int64, ids that are never chosen and have no probability.
         stop_ids: tokens that end the text.
         top: how many of the likeliest tokens to report with each.
+        goes_on: whether the text's next window is one row, that of the last token of this one, if that ends nothing.
     """
 
     banned: NDArray[np.int64] = field(repr=False)
     stop_ids: tuple[int, ...]
     top: int
+    goes_on: bool = False
 
     @cached_property
     def key(self) -> bytes:

@@ -9,7 +9,7 @@ Devices whose states hold another kind of memory for the head do all this in the
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ class MtpOptions:
 
     norm_per_stream: bool = False  # one variance over all S*H numbers, or one per stream
     sparse: bool = False  # dense attention, or the indexer's selection
+
+
+class Chain(NamedTuple):
+    """What the draft head guesses.
+
+    Attributes:
+        ids: its tokens, as far as it was sure of them.
+        steps: that were computed for it.
+    """
+
+    ids: tuple[int, ...]
+    steps: int
 
 
 def run(
@@ -133,6 +145,25 @@ def draft(
     memory.positions.truncate(cells)
     memory.kv.truncate(cells, c.qsa.ratio)
     return steps
+
+
+def guess(
+    ops: Ops,
+    c: ModelConfig,
+    w: weights.Mtp,
+    state: State,
+    token: int,
+    depth: int,
+    options: MtpOptions,
+    floor: float = 0.0,
+) -> Chain:
+    """The tokens of `draft`; a device may chain the steps by itself, and say all of them at once."""
+    memory: Any = state.mtp
+    if not isinstance(memory, MtpState):
+        found: Chain = memory.guess(w, token, depth, options, floor)
+        return found
+    steps = draft(ops, c, w, state, token, depth, options, floor)
+    return Chain(tuple(int(logits.argmax()) for logits in steps), min(depth, len(steps) + 1))
 
 
 def _settled(memory: MtpState, c: ModelConfig) -> None:

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model import forward, mtp
+from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Greedy
-from strata.model.mtp import MtpOptions
+from strata.model.mtp import Chain, MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import MtpState, State
 from strata.model.tally import Tally
-from strata.model.weights import Weights
+from strata.model.weights import Mtp, Weights
 
 PASS_ROWS = 512
 """Rows a prompt pass computes at once on the CPU; passes end at absolute multiples of a device's `Ops.pass_rows`."""
@@ -149,6 +150,23 @@ class Network:
         """Where the last window's experts were; None where they have one place."""
         return self.ops.met()
 
+    @property
+    def looks(self) -> bool:
+        """Whether `look` is worth asking."""
+        return self.ops.looks
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """Find the tokens among which a choice has to be made, without bringing predictions to the host.
+
+        Args:
+            done: the passes of every conversation of the last window, in order.
+            wishes: what is asked of each.
+
+        Returns:
+            What was found for the rows of each; None where the host needs `predictions`.
+        """
+        return self.ops.look(done, wishes)
+
     def settle(self, state: State) -> None:
         """Feed the draft head what commits have left for it, so that the state can be kept or compared."""
         if state.mtp is not None and len(state.mtp.pending_ids):
@@ -160,11 +178,19 @@ class Network:
 
         The chain ends before a step whose best token is less probable than `floor`.
         """
+        return mtp.draft(self.ops, self.config, self._head(state), state, token, depth, self.mtp, floor)
+
+    def guess(self, state: State, token: int, depth: int, floor: float = 0.0) -> Chain:
+        """The likeliest tokens of `draft`, and how many steps were computed for them."""
+        return mtp.guess(self.ops, self.config, self._head(state), state, token, depth, self.mtp, floor)
+
+    def _head(self, state: State) -> Mtp:
+        """The draft head, if it can draft behind this state."""
         if self.weights.mtp is None or state.mtp is None:
             raise RequestError("this state was begun without drafts")
         if state.length == 0:
             raise RequestError("drafting needs at least one committed token")
-        return mtp.draft(self.ops, self.config, self.weights.mtp, state, token, depth, self.mtp, floor)
+        return self.weights.mtp
 
     def _commit(self, state: State, done: Pass, n: int) -> None:
         self.ops.commit(state, done, n)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.candidates import Candidates, Wish
 from strata.model.decision import Decision, Greedy
 from strata.model.state import GdnState, QsaState, State
 from strata.model.tally import Tally
@@ -216,6 +217,19 @@ class Ops(Protocol):
 
         Returns:
             What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
+        ...
+
+    @property
+    def looks(self) -> bool:
+        """Whether `look` is worth asking."""
+        ...
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """Find the tokens of a whole window among which the host has to choose; nothing is committed.
+
+        Returns:
+            What was found for each conversation's rows; None where the host needs the predictions.
         """
         ...
 

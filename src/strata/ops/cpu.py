@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.model import weights
+from strata.model.candidates import Wish
 from strata.model.config import ModelConfig, Ple
 from strata.model.decision import Greedy
 from strata.model.kv import Codec
@@ -42,6 +43,7 @@ class CpuOps:
     pictures = True
     same_forms = True
     pass_rows = 512
+    looks = False
 
     def __init__(self, config: ModelConfig) -> None:
         self._c = config
@@ -83,6 +85,9 @@ class CpuOps:
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
         """See `Ops.decide`; the predictions are where the host chooses."""
+
+    def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> None:
+        """See `Ops.look`; likewise."""
 
     def linear(self, x: Tensor, w: weights.Matrix) -> Tensor:
         """See `Ops.linear`."""

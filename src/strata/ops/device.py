@@ -88,3 +88,52 @@ def store_quantised(q, s, z, row, x, first, last, B, BLOCKS: tl.constexpr, SINGL
     else:
         tl.store(s + row * B + block, scale, mask=block < last)
         tl.store(z + row * B + block, total, mask=block < last)
+
+
+CELL_BLOCK = tl.constexpr(36)
+"""Bytes of 32 numbers of a head as `strata.model.kv.q8` stores them: a float32 scale, then the codes."""
+
+
+@triton.jit
+def store_cell(to, x, BLOCKS: tl.constexpr):
+    """Store a head in eight bits, with the bytes of `strata.model.kv.q8.Q8.encode` but for those of a NaN.
+
+    Args:
+        to: uint8, where the head begins; a multiple of four.
+        x: float32 [32 BLOCKS].
+    """
+    x = tl.reshape(x, (BLOCKS, 32))
+    scale, inverse = _scales(_peaks(x))
+    scaled = x * inverse[:, None]
+    scaled = tl.where(tl.abs(scaled) <= 128.0, scaled, 0.0)  # what is no number has the scale to say so
+    codes = ((scaled + 12582912.0) - 12582912.0).to(tl.int32).to(tl.int8)
+    block, place = tl.arange(0, BLOCKS), tl.arange(0, 32)
+    tl.store((to + block * CELL_BLOCK).to(tl.pointer_type(tl.float32)), scale)
+    tl.store(to + (block * CELL_BLOCK + 4)[:, None] + place[None, :], codes.to(tl.uint8, bitcast=True))
+
+
+@triton.jit
+def load_block(cells, at, block, inside):
+    """One block of heads: codes int8 [n, 32], and what they stand for, float32 [n]; zeros where nothing is read.
+
+    Args:
+        cells: uint8, as `store_cell` leaves them.
+        at: int64 [n], where each head begins.
+        block: number of the block, the same of each.
+        inside: [n].
+    """
+    start = cells + (at + block * CELL_BLOCK)
+    scale = tl.load(start.to(tl.pointer_type(tl.float32)), mask=inside, other=0.0)
+    codes = tl.load(start[:, None] + 4 + tl.arange(0, 32)[None, :], mask=inside[:, None], other=0)
+    return codes.to(tl.int8, bitcast=True), scale
+
+
+@triton.jit
+def load_heads(cells, at, inside, N: tl.constexpr, HD: tl.constexpr):
+    """Whole heads as they read back: float32 [N, HD], each ``fl(code * scale)``. Arguments as for `load_block`."""
+    BLOCKS: tl.constexpr = HD // 32
+    start = cells + at[:, None] + (tl.arange(0, BLOCKS) * CELL_BLOCK)[None, :]
+    scale = tl.load(start.to(tl.pointer_type(tl.float32)), mask=inside[:, None], other=0.0)
+    place = 4 + tl.arange(0, 32)
+    codes = tl.load(start[:, :, None] + place[None, None, :], mask=inside[:, None, None], other=0)
+    return tl.reshape(codes.to(tl.int8, bitcast=True).to(tl.float32) * scale[:, :, None], (N, HD))

@@ -80,11 +80,20 @@ def test_cells_and_chains(both):
             committed(state, ids, residual)
         assert ours.mtp.pending_ids == theirs.mtp.pending_ids
         depth = 2 if count == 2 else 1
+        again = ours.clone()
         expected, got = cpu.draft(theirs, 7, depth), gpu.draft(ours, 7, depth)
         assert len(expected) == len(got) == depth
         assert all(close(a, b) for a, b in zip(expected, got, strict=True))
         assert ours.mtp.cells.length == theirs.mtp.positions.length == ours.length - 1
         assert ours.mtp.pending_ids == ()
+        # The same cells and guesses, all at once.
+        assert gpu.guess(again, 7, depth) == (tuple(int(logits.argmax()) for logits in got), depth)
+        assert again.mtp.cells.length == ours.mtp.cells.length
+        assert again.mtp.pending_ids == ()
+        pool, last = gpu.ops.drafts.pool, ours.length - 1 + depth
+        for tables in (pool.keys, pool.values, pool.raw):
+            one, other = (tables[0][state.mtp.cells.pages].flatten(0, 1)[:last] for state in (ours, again))
+            assert torch.equal(one, other)
     known, cells = dict(theirs.tensors()), ours.mtp.cells
     assert torch.allclose(ours.mtp.residual.cpu(), known["mtp.residual"])
     for name, tables in (("k", cells.pool.keys), ("v", cells.pool.values), ("ik", cells.pool.raw)):

@@ -107,9 +107,8 @@ class Guesser:
     def _chain(self, state: "State", newest: int, count: int) -> Guesses:
         """Up to so many steps of the draft head."""
         began = time.perf_counter()
-        steps = self._network.draft(state, newest, count, self._options.floor)
-        found = [int(logits.argmax()) for logits in steps]
-        self._asked = min(count, len(found) + 1)  # a chain that ended early took one step more than it guessed
+        found, steps = self._network.guess(state, newest, count, self._options.floor)
+        self._asked = min(count, len(found) + 1)  # what a chain that ended early would have said next counts as wrong
         self._used = self._by_head
-        self._timings.drafted(self._asked, time.perf_counter() - began)
-        return Guesses(tuple(found), "head")
+        self._timings.drafted(steps, time.perf_counter() - began)
+        return Guesses(found, "head")

@@ -76,21 +76,29 @@ class GpuBatch:
     @classmethod
     def empty(cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device) -> "GpuBatch":
         """Room for passes of one shape."""
-        rows, conversations, g = sum(counts), len(counts), c.gdn
+        numbers = torch.zeros(sum(sizes(counts)), dtype=torch.int32, device=device)
+        on_gpu = device.type == "cuda"
+        staged = torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu)
+        return cls.over(counts, c, numbers, staged, torch.cuda.Event() if on_gpu else None)
+
+    @classmethod
+    def over(
+        cls, counts: tuple[int, ...], c: ModelConfig, numbers: Tensor, staged: Tensor, copied: torch.cuda.Event | None
+    ) -> "GpuBatch":
+        """The same in numbers that are there: `sizes` of them, on the device and staged."""
+        rows, g, device = sum(counts), c.gdn, numbers.device
         layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
-        sizes = [rows] * 7 + [conversations] * 4 + [conversations + 1]
-        numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
-        ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = numbers.split(sizes)
-        on_gpu = device.type == "cuda"
+        split = numbers.split(sizes(counts))
+        ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = split
         return cls(
             counts=counts,
             numbers=numbers,
-            staged=torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu),
-            copied=torch.cuda.Event() if on_gpu else None,
+            staged=staged,
+            copied=copied,
             ids=ids,
             owner=owner,
             positions=positions,
@@ -131,26 +139,50 @@ class GpuBatch:
             pool.reserve(state, state.length + count)
         self.segments = tuple(segments)
         self.spare_places = [pool.spare() for _ in states]
-        numbers = [i for segment in segments for i in segment.ids]
-        numbers += [i for i, count in enumerate(self.counts) for _ in range(count)]
-        numbers += [p for segment in segments for p in segment.positions[:, 0].tolist()]
-        for state, count in zip(states, self.counts, strict=True):
-            numbers += [cell // ratio * ratio for cell in range(state.length, state.length + count)]
-        numbers += [state.slot for state, count in zip(states, self.counts, strict=True) for _ in range(count)]
-        numbers += [begin for begin, count in zip(self.firsts, self.counts, strict=False) for _ in range(count)]
-        for state, count in zip(states, self.counts, strict=True):
-            numbers += range(state.length + 1, state.length + count + 1)
+        positions = [p for segment in segments for p in segment.positions[:, 0].tolist()]
+        ids = [i for segment in segments for i in segment.ids]
+        lengths = [state.length for state in states]
+        send(self.told(states, ids, positions, lengths, ratio), self.numbers, self.staged, self.copied)
+
+    def told(
+        self,
+        states: Sequence[GpuState],
+        ids: Sequence[int],
+        positions: Sequence[int],
+        lengths: Sequence[int],
+        ratio: int,
+    ) -> list[int]:
+        """What changes from pass to pass, in its order, of conversations that have so many cells before their rows."""
+        counts = self.counts
+        numbers = [*ids, *(i for i, count in enumerate(counts) for _ in range(count)), *positions]
+        for length, count in zip(lengths, counts, strict=True):
+            numbers += [cell // ratio * ratio for cell in range(length, length + count)]
+        numbers += [state.slot for state, count in zip(states, counts, strict=True) for _ in range(count)]
+        numbers += [begin for begin, count in zip(self.firsts, counts, strict=False) for _ in range(count)]
+        for length, count in zip(lengths, counts, strict=True):
+            numbers += range(length + 1, length + count + 1)
         numbers += [state.slot for state in states]
-        numbers += [state.length for state in states]
+        numbers += lengths
         numbers += [state.place for state in states]
         numbers += self.spare_places
         numbers += self.firsts
-        if self.copied is not None:
-            self.copied.synchronize()  # the last copy may still have to be made
-        self.staged.numpy()[:] = numbers
-        self.numbers.copy_(self.staged, non_blocking=True)
-        if self.copied is not None:
-            self.copied.record()
+        return numbers
+
+
+def sizes(counts: tuple[int, ...]) -> list[int]:
+    """How many numbers of each kind `GpuBatch.numbers` holds."""
+    rows, conversations = sum(counts), len(counts)
+    return [rows] * 7 + [conversations] * 4 + [conversations + 1]
+
+
+def send(told: Sequence[int], numbers: Tensor, staged: Tensor, copied: torch.cuda.Event | None) -> None:
+    """Bring integers to the device, in one copy that nobody waits for."""
+    if copied is not None:
+        copied.synchronize()  # the last copy may still have to be made
+    staged.numpy()[:] = told
+    numbers.copy_(staged, non_blocking=True)
+    if copied is not None:
+        copied.record()
 
 
 def _state(segment: Segment) -> GpuState:

@@ -35,10 +35,14 @@ class Told:
     numbers: Tensor
     done: torch.cuda.Event | None
 
+    def mark(self) -> None:
+        """All kernels that write have been launched; what is launched later is not waited for."""
+        if self.done is not None:
+            self.done.record()
+
     def wait(self) -> None:
         """Until it is all there."""
         if self.done is not None:
-            self.done.record()
             self.done.synchronize()
 
 
@@ -97,6 +101,15 @@ class Choice:
             ids, self._tokens, self._bad, self._stops, first, self.accepted, told[self._rows * (2 + 2 * TOP) :],
             ROWS=ROWS, STOPS=STOPS, **dependent, num_warps=1,
         )  # fmt: skip
+
+    @property
+    def tokens(self) -> Tensor:
+        """int32 [T], the likeliest of each row, on the device."""
+        return self._tokens
+
+    def launched(self) -> None:
+        """Every launch that `read` waits for has been made."""
+        self._told.mark()
 
     def read(self, fed: Sequence[Sequence[int]], rules: Sequence[Greedy], top: int) -> list[Decision]:
         """Wait for the choice, and put it as `strata.engine.choice` puts its own.

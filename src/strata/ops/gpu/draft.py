@@ -1,8 +1,11 @@
 """The draft head on a GPU: cells of its own in a pool of its own, fed lazily as on the CPU (`strata.model.mtp`).
 
 Its layer runs on the kernels of the trunk's windows, up to eight cells as one captured graph with the head's
-predictions. Attention is the indexer's selection: all cells up to the budget, and beyond it the chosen blocks, where
-the CPU's head attends to every cell. That changes how often drafts are taken, never the text.
+predictions. Guesses are a chain of such windows with one row, all of it one captured graph: a step takes its token and
+its residual from the one before where they are, and the host reads all tokens at once (`strata.ops.gpu.chain`).
+
+Attention is the indexer's selection: all cells up to the budget, and beyond it the chosen blocks, where the CPU's head
+attends to every cell. That changes how often drafts are taken, never the text.
 """
 
 from collections.abc import Sequence
@@ -15,7 +18,9 @@ from torch import Tensor
 from strata.model import weights
 from strata.model.config import ModelConfig
 from strata.model.forward import block, head
+from strata.model.mtp import Chain
 from strata.model.ops import WINDOW_ROWS, Pass, Segment
+from strata.ops.gpu.chain import Chains
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
 from strata.ops.matvec.triton import quantise
@@ -97,6 +102,18 @@ class GpuMtp:
         self.cells.length = committed
         return steps
 
+    def guess(self, w: weights.Mtp, token: int, depth: int, options: "MtpOptions", floor: float = 0.0) -> Chain:
+        """See `strata.model.mtp.guess`."""
+        if not depth:
+            return Chain((), 0)
+        if len(self.pending_ids) > WINDOW_ROWS - 1:
+            self.feed(w, options)
+        ids, residual = [*self.pending_ids, token], torch.cat((*self.pending, self.residual[None]))
+        found = self.head.chain(w, self.cells, ids, residual, depth, options, floor)
+        self.cells.length += len(self.pending_ids)
+        self.pending, self.pending_ids = [], ()
+        return Chain(found, depth)
+
 
 class DraftHead:
     """Runs the head's layer, and has the memory of its cells.
@@ -114,6 +131,7 @@ class DraftHead:
         self._c = config
         self._device = device
         self._inputs: dict[int, Tensor] = {}
+        self._chains = Chains(ops, pool, config, device)
 
     def new_state(self) -> GpuMtp:
         """What the head remembers of a conversation that has not begun."""
@@ -149,6 +167,28 @@ class DraftHead:
         for place in batch.spare_places:
             self.pool.give_back(place)
         return done
+
+    def chain(
+        self, w: weights.Mtp, cells: GpuState, ids: Sequence[int], residual: Tensor, depth: int,
+        options: "MtpOptions", floor: float,
+    ) -> tuple[int, ...]:  # fmt: skip
+        """Compute cells behind the committed ones, and a chain of guesses behind them.
+
+        Args:
+            w: as for `run`.
+            cells: as for `run`.
+            ids: as for `run`, at most `WINDOW_ROWS`.
+            residual: as for `run`.
+            depth: guesses, at least one.
+            options: as for `run`.
+            floor: the least probability of a guess; the chain ends before one that has less.
+        """
+
+        def step(given: Tensor, batch: "GpuBatch") -> tuple[Tensor, Tensor]:
+            x = self._ops.settled(lambda: self._body(w, given, batch, options))[-1:]
+            return x, head(self._ops, w.mixer, w.head, Streams(x))
+
+        return self._chains.run(cells, ids, residual, depth, floor, step, options)
 
     def _given(self, room: int, residual: Tensor) -> Tensor:
         """Residuals where a recorded pass of so many rows reads them, which is where the first one read."""

@@ -4,21 +4,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.errors import RequestError, TierError
 from strata.model import weights
+from strata.model.candidates import Candidates, Wish
 from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Greedy
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.model.tally import Tally
 from strata.ops import dependent
 from strata.ops.gdn import gpu as gdn
+from strata.ops.gpu.ahead import Following
 from strata.ops.gpu.batch import GpuBatch, GpuPass
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.choice import STOPS, TOP, Choice
-from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.look import Look
+from strata.ops.gpu.pool import KINDS, GpuState, Pool
 from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
@@ -96,6 +101,7 @@ class GpuOps:
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._recording: Recording | None = None
+        self._following = Following(config.qsa.ratio)
         self._mixers_met = 0
         self._met: set[tuple[int, ...]] = set()
         self._branches = Branches(graphs=self._graphs)
@@ -116,9 +122,11 @@ class GpuOps:
         )
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
+        self._look: Look | None = None
         self._small: dict[tuple[tuple[int, ...], str, int, int], Recording] = {}
         self._met_small: set[tuple[tuple[int, ...], str, int, int]] = set()
-        self._split = pool.keys[0].dtype == torch.bfloat16 and device.type == "cuda" if pool.keys else False
+        # There is no product of bfloat16 on tensor cores before sm_80.
+        self._split = bool(pool.keys) and self._precision == "tf32x3" and pool.keys[0].dtype in KINDS.values()
         if config.ple is not None:
             ple = config.ple
             self._hash = [torch.tensor(x, dtype=torch.int64, device=device) for x in (
@@ -156,6 +164,9 @@ class GpuOps:
         """
         if not window and self._prompt is not None:
             return self._prompt.begin(segments)
+        ahead = self._following.window(segments if window else (), self._pool)
+        if ahead is not None:
+            return ahead
         if self.tier is not None:
             self.tier.begin()
         counts = tuple(len(segment.ids) for segment in segments)
@@ -181,12 +192,20 @@ class GpuOps:
             if self.tier is not None:
                 self.tier.end(window=False)
             return Streams(x)
+        computed = self._following.computed()
+        if computed is not None:
+            return Streams(computed)
         if self.tier is not None:
             self.tier.window_begun()
+        elif batch.counts == (1,):
+            self._following.again = partial(self._window, batch, body, head)
+        return Streams(self._window(batch, body, head))
+
+    def _window(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         recorded = self.recorded.get(batch.counts)
         if recorded is None and (not self._graphs or batch.counts not in self._met):
             self._met.add(batch.counts)
-            return Streams(self._whole(batch, body, head))
+            return self._whole(batch, body, head)
         if recorded is None:
             recording = self._recording = Recording()
             self._mixers_met = 0
@@ -197,7 +216,16 @@ class GpuOps:
                 self._recording = None
             recorded = self.recorded[batch.counts] = (recording, x)
         recorded[0].replay()
-        return Streams(recorded[1])
+        return recorded[1]
+
+    @property
+    def graphs(self) -> bool:
+        """Whether launches are recorded."""
+        return self._graphs
+
+    def settled(self, body: Callable[[], Streams]) -> Tensor:
+        """What a body leaves, with nothing due."""
+        return self._settled(body())
 
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
@@ -229,7 +257,7 @@ class GpuOps:
                 self._repeat((batch.counts, "commit", i, n), body)
             else:
                 body()
-        self._moved(state, batch, i, n)
+        self._moved(state, batch.spare_places[i], n)
 
     def decide(self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """See `Ops.decide`: for windows whose conversations ban the same ids and have few stop tokens."""
@@ -242,24 +270,25 @@ class GpuOps:
             or any(rule.key != banned or len(rule.stop_ids) > STOPS for rule in rules)
         ):
             return None
-        if banned != self._banned_key:
-            self._banned.zero_()
-            self._banned[torch.from_numpy(rules[0].banned).to(self._device)] = 1
-            self._banned_key = banned
+        self._ban(rules[0].banned)
         if batch.choice is None:
             batch.choice = Choice(batch.rows, batch.conversations, self._c.V, self._device)
         choice, top = batch.choice, TOP if any(rule.top for rule in rules) else 1
         choice.prepare(rules)
         self._repeat((batch.counts, "decide", 0, top), partial(self._decide, batch, choice, top))
+        choice.launched()
+        spares = batch.spare_places
+        self._following.launch(done, rules)
         decisions = choice.read([one.ids for _, one in done], rules, top)
         try:
             self.check()
         except TierError:
             for state, one in done:
-                self._moved(state, batch, one.index, 0)
+                self._moved(state, spares[one.index], 0)
             raise
         for (state, one), decision in zip(done, decisions, strict=True):
-            self._moved(state, batch, one.index, len(decision.ids))
+            self._moved(state, spares[one.index], len(decision.ids))
+        self._following.chosen(done[0], decisions[0])
         return decisions
 
     def check(self) -> None:
@@ -277,6 +306,37 @@ class GpuOps:
         assert batch.logits is not None
         choice.launch(batch.logits, self._banned, batch.ids, batch.first, top, self._launch)
         self._move(batch, slice(0, batch.conversations), choice.accepted, partly=max(batch.counts) > 1)
+
+    looks = True
+
+    def look(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
+        """See `Ops.look`: for windows whose conversations ban the same ids."""
+        batch, banned = done[0].batch, wishes[0].banned
+        if (
+            batch.logits is None
+            or [one.index for one in done] != list(range(batch.conversations))
+            or any(one.batch is not batch for one in done)
+            or any(wish.banned.tobytes() != banned.tobytes() for wish in wishes)
+        ):
+            return None
+        self._ban(banned)
+        if self._look is None:
+            self._look = Look(self._c.V, self._device)
+        found = self._look
+        kind, room = found.prepare(wishes)
+        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
+        self._repeat((batch.counts, "look", kind, room), body)
+        seen = found.read(wishes, kind)
+        self.check()
+        return seen
+
+    def _ban(self, banned: NDArray[np.int64]) -> None:
+        """Ids that are no tokens, where kernels look for them."""
+        key = banned.tobytes()
+        if key != self._banned_key:
+            self._banned.zero_()
+            self._banned[torch.from_numpy(banned).to(self._device)] = 1
+            self._banned_key = key
 
     def _repeat(self, key: tuple[tuple[int, ...], str, int, int], body: Callable[[], None]) -> None:
         """Run a body of launches on a window's memory; recorded when the window is, and it is met again."""
@@ -315,13 +375,13 @@ class GpuOps:
                 WIDTH=width, TAPS=c.ple.conv, N=c.ple.n, BLOCK=1024, num_warps=4,
             )  # fmt: skip
 
-    def _moved(self, state: GpuState, batch: GpuBatch, i: int, n: int) -> None:
-        """The host's part of accepting n rows."""
+    def _moved(self, state: GpuState, spare: int, n: int) -> None:
+        """The host's part of accepting n rows, whose recurrent states are in a spare place."""
         if n:
             self._pool.give_back(state.place)
-            state.home[0] = batch.spare_places[i]
+            state.home[0] = spare
         else:
-            self._pool.give_back(batch.spare_places[i])
+            self._pool.give_back(spare)
         state.length += n
         state.next_position += n
 

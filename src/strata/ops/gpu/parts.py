@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Mixer
-from strata.ops.gpu.pool import GpuState
+from strata.ops.gpu.pool import KINDS, GpuState
 
 STAGING = 64 << 20
 """Bytes that travel at once."""
@@ -123,7 +123,7 @@ class GpuParts:
     def _look(self, names: Sequence[str], here: Tensor) -> None:
         """Note which of some parts, one for each row of a tensor on the device, hold what is no number."""
         if here.numel():
-            fine = torch.isfinite(here).flatten(1).all(1).tolist()
+            fine = torch.isfinite(_numbers(here)).flatten(1).all(1).tolist()
             self._broken |= {name for name, good in zip(names, fine, strict=True) if not good}
 
     def _fill(self, group: "_Group", given: Sequence[Tensor]) -> None:
@@ -134,6 +134,11 @@ class GpuParts:
             whole[:, :count] = self._pool.arrival([one[out : out + count] for one in given])
             for table, part in zip(group.tables, whole, strict=True):
                 table[pages] = part.unflatten(0, (-1, per_page))
+
+
+def _numbers(here: Tensor) -> Tensor:
+    """What says whether rows are finite: themselves, or of blocks in eight bits the scales."""
+    return here if here.dtype != KINDS["q8"] else here[..., :4].contiguous().view(torch.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
+from strata.model.kv import codec
 from strata.ops.qsa.gpu import PAGE as _PAGE
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 PAGE = int(_PAGE.value)
 """Cells of a page."""
+
+KINDS = {"bf16": torch.bfloat16, "q8": torch.uint8}
+"""How the types of keys and values that a device has are held there; bytes are as `strata.model.kv` has them."""
 
 WINDOW_CONVERSATIONS = 8
 """Most conversations of a window; each needs a place beside its own while the window is computed."""
@@ -88,7 +92,7 @@ class Pool:
         config: dimensions.
         states: float32 [places, recurrent layers, nv, d, d].
         tails: float32 [slots, recurrent layers, taps-1, channels].
-        keys, values: by attention layer, [pages, PAGE, nkv, hd].
+        keys, values: by attention layer, [pages, PAGE, nkv, hd]; bytes of q8, uint8 [pages, PAGE, nkv, hd/32, 36].
         raw: by attention layer, float32 [pages, PAGE, id].
         blocks: by attention layer, float32 [pages, PAGE/ratio, id].
         table: int32 [slots, pages of the longest conversation].
@@ -189,6 +193,19 @@ class Pool:
         self._lent[place] = None
         return place
 
+    @property
+    def free_places(self) -> int:
+        """Places that no state and no window has."""
+        return len(self._places)
+
+    def hold(self, place: int) -> None:
+        """A place on loan is not taken back, whoever needs one, until it is lent again or given back."""
+        del self._lent[place]
+
+    def lend(self, place: int) -> None:
+        """A place that was held is on loan, as `spare` leaves it."""
+        self._lent[place] = None
+
     def give_back(self, place: int) -> None:
         """The place is free."""
         self._lent.pop(place, None)
@@ -256,7 +273,9 @@ def _shapes(
     attention = len(c.mixers) - recurrent
     n, taps = (c.ple.n, c.ple.conv) if c.ple else (1, 1)
     f32 = torch.float32
-    cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, q.nkv, q.hd), kv)] * attention
+    eight = codec("q8") if kv == KINDS["q8"] else None
+    row = (q.nkv, q.hd) if eight is None else eight.stored(q.nkv, q.hd)
+    cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, *row), kv)] * attention
     return {
         "states": [((slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d), f32)],
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],

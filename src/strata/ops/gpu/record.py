@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -13,14 +14,21 @@ class Recording:
     of it. In parts, it works on the first while it is given the next.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: "Recording | None" = None) -> None:
+        """An empty record; whatever it works in may be overwritten by a record `beside` it, and the reverse."""
+        self._memory: Any = None if beside is None else beside.memory
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._capture: torch.cuda.graph | None = None
+
+    @property
+    def memory(self) -> Any:
+        """What it works in."""
+        return self._graphs[0].pool()
 
     @contextmanager
     def capture(self) -> Iterator[None]:
         """Record what is launched inside, which does not run."""
-        self._capture = torch.cuda.graph(torch.cuda.CUDAGraph())
+        self._capture = torch.cuda.graph(torch.cuda.CUDAGraph(), pool=self._memory)
         with self._capture:
             yield
         self._graphs.append(self._capture.cuda_graph)

@@ -13,7 +13,7 @@ from strata.model.network import PASS_ROWS
 from strata.model.take import FileTable
 from strata.model.weights import Quantised
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.gpu.pool import head_config, pool_bytes
+from strata.ops.gpu.pool import KINDS, head_config, pool_bytes
 from strata.ops.planes import LAYOUTS, layout
 
 PASS_MOST = 4096
@@ -21,8 +21,11 @@ PASS_MOST = 4096
 
 
 def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
-    """Memory of so many conversations of together so many cells."""
-    trunk = pool_bytes(c, slots=slots, cells=cells)
+    """Memory of so many conversations of together so many cells.
+
+    Keys and values are what `ModelConfig.qsa.kv` says, if a device has that; the draft head's are always bfloat16.
+    """
+    trunk = pool_bytes(c, slots=slots, cells=cells, kv=KINDS.get(c.qsa.kv, KINDS["bf16"]))
     return trunk + (pool_bytes(head_config(c), slots=slots, cells=cells) if drafts else 0)
 
 

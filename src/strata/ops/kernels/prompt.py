@@ -23,6 +23,7 @@ CORE = frozenset(
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
         *("arrange.4096", "count", "order", "combine", "convolve", "gate", "tail", "pairs", "scan"),
+        *("cells.q8", "dense.q8", "sparse.q8"),
         *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "swiglu", "floats.fp32", "finely"),
     )
 )
@@ -158,19 +159,28 @@ def _qsa(arch: int) -> list[Kernel]:
     cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F, "counts": _I}
     heads_ = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
     score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "begin": "i32"}
+    eight = {"keys": "*u8", "values": "*u8"}
+    attended = [
+        kernel
+        for name, stored in (("", {}), (".q8", eight))
+        for kernel in (
+            _kernel(f"cells{name}", prepare.cells, {**given, **norms, **places, **cells, **stored}, heads_, 1),
+            _kernel(
+                f"dense{name}", attention.dense, {"q": _F, **cached, **where, "gated": _H, **stored},
+                _ATTENTION | {"BM": tile, "SPLIT": True}, warps,
+            ),
+            _kernel(
+                f"sparse{name}", attention.sparse,
+                {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32", **stored},
+                _ATTENTION | {"HEADS": 16, "SPLIT": True},
+            ),
+        )
+    ]  # fmt: skip
     return [
-        _kernel("cells", prepare.cells, {**given, **norms, **places, **cells}, heads_, 1),
+        *attended,
         _kernel(
             "score", attention.score, score,
             {"IH": 4, "ID": 128, "RATIO": 4, "BUDGET": 512, "ROWS": 32, "BLOCKS": 64, "TILE": 8},
-        ),
-        _kernel(
-            "dense", attention.dense, {"q": _F, **cached, **where, "gated": _H},
-            _ATTENTION | {"BM": tile, "SPLIT": True}, warps,
-        ),
-        _kernel(
-            "sparse", attention.sparse, {"q": _F, **cached, "chosen": _I, **where, "gated": _H, "begin": "i32"},
-            _ATTENTION | {"HEADS": 16, "SPLIT": True},
         ),
     ]  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from strata.model.candidates import MOST
 from strata.ops import dependent
 from strata.ops.choice import gpu as choice
+from strata.ops.choice import look
 from strata.ops.gdn import gpu as gdn
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import up_mix
@@ -98,6 +100,7 @@ def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
 
 
 def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
+    """With keys and values in bfloat16, and what differs with eight bits."""
     budget = {"RATIO": 4, "BUDGET": 512, **pdl}
     given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F) | {"positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
@@ -112,11 +115,14 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     select = {"FEW": 8192, "TILE": 8}
     lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
+    eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 64, "SPLIT": split}
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
+        _kernel("qsa.prepare.q8", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells, **eight}, heads),
         _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
         _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
-        _kernel("qsa.attend", qsa.attend, attend, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 64, "SPLIT": split}, 8),
+        _kernel("qsa.attend", qsa.attend, attend, attended, 8),
+        _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
@@ -149,7 +155,12 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
     best = {**parts, "tokens": _I, "bad": _I, "told": _I, "PARTS": "i32"}
     accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
     given = {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}
-    kernels = [_kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl})]
+    link = dict.fromkeys(("tokens", "bad", "told", "floor", "going", "ids", "found"), _I)
+    kernels = [
+        _kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
+        _kernel("choice.link", choice.link, link, {"FIRST": False, **pdl}),
+    ]
+    kernels += _look(pdl)
     for top, entries in ((1, 128), (20, 4096)):
         sizes = {"TOP": top, **pdl}
         kernels += [
@@ -157,3 +168,23 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
             _kernel(f"choice.best.{top}", choice.best, best, sizes | {"BLOCK": 128, "ENTRIES": entries}, 4),
         ]
     return kernels
+
+
+def _look(pdl: dict[str, bool]) -> list[Kernel]:
+    sizes = {"V": "i32", "PARTS": "i32"}
+    lists = {"codes": _I, "shifts": _F, "repetition": _F}
+    rows = {"logits": _F, "y": _F, "banned": "*i8", "masks": _I, "scales": _F}
+    own = {"peaks": _F, "sums": _F, "faults": _I}
+    parts = {"tops": _F, "weights": _F, "counts": _I, "ids": _I, "values": _F}
+    place = {"found": _I, "where": _F, "told": _I}
+    each = {"BLOCK": 2048, "MOST": MOST, "MASKED": True, **pdl}
+    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, **sizes}
+    return [
+        _kernel(
+            "look.adjust", look.adjust, {"logits": _F, "y": _F, **lists, "V": "i32", "M": "i32"},
+            {"BLOCK": 1024, **pdl}, 4,
+        ),
+        _kernel("look.parts", look.look_parts, {**rows, **own, **parts, **sizes, "WORDS": "i32"}, each, 4),
+        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 8),
+        _kernel("look.draw", look.draw, {**rows, **place, **sizes, "WORDS": "i32"}, each, 4),
+    ]  # fmt: skip

@@ -5,13 +5,16 @@ another in a tile and share keys and values. Beyond that each row has a list of 
 and a program takes one row's heads of one key head (`sparse`). Which of the two serves a row depends on its place
 alone. Sums go over cells in rising order, 64 at a time, with the usual running maximum: where nothing of a tile of
 cells counts for a row, its sums are multiplied by one and nothing is added, so company cannot be seen.
+
+Keys and values in eight bits (`strata.model.kv.q8`) are multiplied as they read back, in float16: 11 bits, as all
+operands of prompts. Queries are two float16, weights one.
 """
 
 import triton
 import triton.language as tl
 
-from strata.ops.device import sigmoid
-from strata.ops.prompt.halves import to_half
+from strata.ops.device import CELL_BLOCK, load_heads, sigmoid
+from strata.ops.prompt.halves import FINE, split, to_half
 from strata.ops.prompt.multiply import dot, fresh
 from strata.ops.qsa.gpu import PAGE
 
@@ -84,14 +87,48 @@ def score(
 
 
 @triton.jit
-def _softmax_step(q, key, value, visible, peak, weight, total, HD: tl.constexpr, SPLIT: tl.constexpr):
+def _logits(q, key, SPLIT: tl.constexpr, EIGHT: tl.constexpr):
+    """Products of queries and keys."""
+    if EIGHT:
+        high, rest = split(q)
+        y = tl.trans(to_half(key))
+        total = fresh(high, y) + fresh(rest, y) / FINE
+    else:
+        total = _matmul(q, tl.trans(key), SPLIT)
+    return total
+
+
+@triton.jit
+def _summed(weights, value, total, SPLIT: tl.constexpr, EIGHT: tl.constexpr):
+    """``total`` and weighted values."""
+    if EIGHT:
+        total = dot(to_half(weights), to_half(value), total)
+    else:
+        total = _rounded(weights, value, total, SPLIT)
+    return total
+
+
+@triton.jit
+def _load(cells, at, inside, N: tl.constexpr, HD: tl.constexpr):
+    """Heads of ``N`` cells, [N, HD]: as they are stored, or, where that is in eight bits, as they read back."""
+    if cells.dtype.element_ty == tl.uint8:
+        x = load_heads(cells, at * (HD // 32 * CELL_BLOCK), inside, N, HD)
+    else:
+        x = tl.load(cells + at[:, None] * HD + tl.arange(0, HD)[None, :], mask=inside[:, None], other=0.0)
+    return x
+
+
+@triton.jit
+def _softmax_step(
+    q, key, value, visible, peak, weight, total, HD: tl.constexpr, SPLIT: tl.constexpr, EIGHT: tl.constexpr
+):
     """One tile of cells: new running maximum, sum of weights, and weighted values."""
-    logits = tl.where(visible, _matmul(q, tl.trans(key), SPLIT) * (HD**-0.5), float("-inf"))
+    logits = tl.where(visible, _logits(q, key, SPLIT, EIGHT) * (HD**-0.5), float("-inf"))
     top = tl.maximum(peak, tl.max(logits, 1))
     safe = tl.where(top == float("-inf"), 0.0, top)  # no cell yet
     scale = tl.exp(peak - safe)
     weights = tl.exp(logits - safe[:, None])
-    return top, weight * scale + tl.sum(weights, 1), _rounded(weights, value, total * scale[:, None], SPLIT)
+    return top, weight * scale + tl.sum(weights, 1), _summed(weights, value, total * scale[:, None], SPLIT, EIGHT)
 
 
 @triton.jit
@@ -106,12 +143,13 @@ def dense(
 
     Args:
         q: float32 [T, NH, HD].
-        keys, values: [all pages, PAGE, NKV, HD].
+        keys, values: as for `strata.ops.qsa.gpu.prepare`.
         qg: float32 [T, NH, 2, HD], for its gates.
         slots, lengths, counts, pages: as for `score`.
         gated: float16 [T, NH*HD], out.
         SPLIT: keys and values are bfloat16 and go to tensor cores as they are. Not for the interpreter.
     """
+    EIGHT: tl.constexpr = keys.dtype.element_ty == tl.uint8
     group: tl.constexpr = NH // NKV
     count, committed, kv = tl.load(counts), tl.load(lengths), tl.program_id(1)
     # Rows with at most BUDGET complete blocks come first.
@@ -133,11 +171,10 @@ def dense(
         for cell in range(0, end, CELLS):
             j = cell + tl.arange(0, CELLS)
             page = tl.load(table + cell // PAGE).to(tl.int64)
-            at = ((page * PAGE + j % PAGE) * NKV + kv)[:, None] * HD + lane[None, :]
-            inside = (j < end)[:, None]
-            key, value = tl.load(keys + at, mask=inside, other=0.0), tl.load(values + at, mask=inside, other=0.0)
+            at, inside = (page * PAGE + j % PAGE) * NKV + kv, j < end
+            key, value = _load(keys, at, inside, CELLS, HD), _load(values, at, inside, CELLS, HD)
             visible = j[None, :] <= (committed + row)[:, None]
-            peak, weight, total = _softmax_step(query, key, value, visible, peak, weight, total, HD, SPLIT)
+            peak, weight, total = _softmax_step(query, key, value, visible, peak, weight, total, HD, SPLIT, EIGHT)
         gates = tl.load(qg + (row * NH + head)[:, None] * (2 * HD) + HD + lane[None, :])
         tl.store(gated + flat, to_half(total / weight[:, None] * sigmoid(gates)), mask=there[:, None])
 
@@ -155,6 +192,7 @@ def sparse(
         chosen: int32 [rows, BUDGET], blocks of each row from ``begin``, rising.
         HEADS: power of two, at least NH / NKV and 16.
     """
+    EIGHT: tl.constexpr = keys.dtype.element_ty == tl.uint8
     group: tl.constexpr = NH // NKV
     row, kv = begin + tl.program_id(0), tl.program_id(1)
     seen = tl.load(lengths) + row + 1
@@ -176,10 +214,11 @@ def sparse(
             block = tl.load(own + j // RATIO, mask=j < selected, other=0)
             cell = tl.where(j < selected, block * RATIO + j % RATIO, seen - tail + j - selected)
             page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
-            at = ((page * PAGE + cell % PAGE) * NKV + kv)[:, None] * HD + lane[None, :]
-            key = tl.load(keys + at, mask=inside[:, None], other=0.0)
-            value = tl.load(values + at, mask=inside[:, None], other=0.0)
-            peak, weight, total = _softmax_step(query, key, value, inside[None, :], peak, weight, total, HD, SPLIT)
+            at = (page * PAGE + cell % PAGE) * NKV + kv
+            key, value = _load(keys, at, inside, CELLS, HD), _load(values, at, inside, CELLS, HD)
+            peak, weight, total = _softmax_step(
+                query, key, value, inside[None, :], peak, weight, total, HD, SPLIT, EIGHT
+            )
         gates = tl.load(
             qg + (row * NH + kv * group + head)[:, None] * (2 * HD) + HD + lane[None, :],
             mask=known[:, None], other=0.0,

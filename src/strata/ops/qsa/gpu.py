@@ -3,9 +3,12 @@
 Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a conversation is row ``c % PAGE`` of page
 ``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page.
 
+Keys and values are bfloat16 or, where the tables hold bytes, blocks of 32 in eight bits as on the CPU
+(`strata.model.kv.q8`). The indexer's keys are float32 with either.
+
 A row attends at most 2,051 cells whatever the context, so at 32K tokens a layer reads 4.2 MB of keys and values
-(bfloat16) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list of selected cells,
-and parts are merged in order: a row's bytes depend on its own list alone.
+(bfloat16; 2.4 in eight bits) and 4.2 MB of block keys, 2 us at 4.2 TB/s. Sums run in parts of fixed size over the list
+of selected cells, and parts are merged in order: a row's bytes depend on its own list alone.
 
 What a kernel has to know of a row comes with the window's numbers, one load deep: `slots`, where its conversation's
 pages are, and `seen`, how many cells there are with its own. So what a launch costs follows from the length of the
@@ -16,9 +19,18 @@ import triton
 import triton.language as tl
 
 from strata.ops.dependent import release, wait
-from strata.ops.device import sigmoid, store_quantised
+from strata.ops.device import CELL_BLOCK, load_block, sigmoid, store_cell, store_quantised
 
 PAGE = tl.constexpr(64)
+
+
+@triton.jit
+def _store(cells, head, x, HD: tl.constexpr):
+    """A head of a cell, in the type of the table."""
+    if cells.dtype.element_ty == tl.uint8:
+        store_cell(cells + head * (HD // 32 * CELL_BLOCK), x, HD // 32)
+    else:
+        tl.store(cells + head * HD + tl.arange(0, HD), x.to(cells.dtype.element_ty))
 
 
 @triton.jit
@@ -65,11 +77,11 @@ def _head(
         h = head - NH
         source = k + (row * NKV + h) * HD
         x = _normed(tl.load(source + lane), tl.load(source + mate), weight, other, c, s, eps, HD)
-        tl.store(keys + (here * NKV + h) * HD + lane, x.to(keys.dtype.element_ty))
+        _store(keys, here * NKV + h, x, HD)
     else:
         h = head - NH - NKV
         x = tl.load(v + (row * NKV + h) * HD + lane)
-        tl.store(values + (here * NKV + h) * HD + lane, x.to(values.dtype.element_ty))
+        _store(values, here * NKV + h, x, HD)
 
 
 @triton.jit
@@ -126,7 +138,7 @@ def prepare(
         begins: int32 [T], the first row of each row's conversation.
         pages: int32 [all slots, page_count].
         q_out: float32 [T, NH, HD], out; iq_out: float32 [T, IH, ID], out.
-        keys, values: [all pages, PAGE, NKV, HD], bfloat16 or float32.
+        keys, values: [all pages, PAGE, NKV, HD], bfloat16 or float32; or uint8 [all pages, PAGE, NKV, HD/32, 36].
         raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
     """
     release(PDL)
@@ -369,6 +381,12 @@ def _product(x, y, SCALE: tl.constexpr, SPLIT: tl.constexpr):
     return total
 
 
+@triton.jit
+def _eighths(codes, SPLIT: tl.constexpr):
+    """Codes as `_product` takes them: bfloat16 holds every one."""
+    return codes.to(tl.bfloat16) if SPLIT else codes.to(tl.float32)
+
+
 @triton.jit(do_not_specialize=["turn"])
 def attend(
     q, keys, values, chosen, slots, seen, pages, page_count, part, peak, weight, turn,
@@ -381,9 +399,12 @@ def attend(
     Heads are met LANES at a time, so that there are few instructions: they come from device memory in every layer,
     because the weights of a token pass through the caches in between, and that takes longer than what they do.
 
+    In eight bits they are met a block at a time, for a block of a cell has one scale: products are with codes, which
+    are exact, and the scale is taken into the sum of a block of the logits, and into the weights before the values.
+
     Args:
         q: float32 [T, NH, HD].
-        keys, values: [all pages, PAGE, NKV, HD].
+        keys, values: as for `prepare`.
         chosen: int32 [T, BUDGET]; not looked at where the budget holds everything.
         slots, seen, pages: as for `prepare`.
         part: float32 [T, NH, PARTS, HD], out: weighted values, not yet divided.
@@ -391,10 +412,13 @@ def attend(
         turn: 0 to go through the instructions once before the wait, reading and storing nothing, or 1.
         HEADS: power of two, at least NH / NKV; at least 16.
         CELLS: of a part.
-        LANES: of a head; at least 16.
-        SPLIT: multiply on tensor cores; needs bfloat16 keys and values and sm_80. Not for the interpreter, whose
+        LANES: of a head; at least 16. Not looked at where a block is 32.
+        SPLIT: multiply on tensor cores; needs bfloat16 or eight bits and sm_80. Not for the interpreter, whose
             bfloat16 is wrong.
     """
+    EIGHT: tl.constexpr = keys.dtype.element_ty == tl.uint8
+    WIDTH: tl.constexpr = HD // 32 * CELL_BLOCK if EIGHT else HD
+    STEP: tl.constexpr = 32 if EIGHT else LANES
     release(PDL)
     row, kv, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     have = tl.load(seen + row)
@@ -404,7 +428,7 @@ def attend(
     total = selected + have % RATIO
     if piece * CELLS < total:
         group: tl.constexpr = NH // NKV
-        lane, head = tl.arange(0, LANES), tl.arange(0, HEADS)
+        lane, head = tl.arange(0, STEP), tl.arange(0, HEADS)
         j = piece * CELLS + tl.arange(0, CELLS)
         newest = j + (have - total)  # behind what was selected come the newest cells
         heads = row * NH + kv * group + head
@@ -418,21 +442,30 @@ def attend(
             )
             cell = tl.where((complete > BUDGET) & (j < selected), block * RATIO + j % RATIO, newest)
             page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
-            at = ((page * PAGE + cell % PAGE) * NKV + kv) * HD
+            at = ((page * PAGE + cell % PAGE) * NKV + kv) * WIDTH
             logits = tl.zeros([HEADS, CELLS], tl.float32)
-            for first in range(0, HD, LANES):
+            for first in range(0, HD, STEP):
                 query = tl.load(q + heads[:, None] * HD + first + lane[None, :], mask=known[:, None], other=0.0)
-                key = tl.load(keys + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
-                logits += _product(query, tl.trans(key), HD**-0.5, SPLIT)
+                if EIGHT:
+                    codes, scale = load_block(keys, at, first // 32, inside)
+                    total_ = _product(query, tl.trans(_eighths(codes, SPLIT)), HD**-0.5, SPLIT)
+                    logits += total_ * scale[None, :]
+                else:
+                    key = tl.load(keys + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
+                    logits += _product(query, tl.trans(key), HD**-0.5, SPLIT)
             logits = tl.where((j < total)[None, :], logits, float("-inf"))
             top = tl.max(logits, 1)
             weights = tl.exp(logits - top[:, None])
             to = heads * PARTS + piece
             tl.store(peak + to, top, mask=known)
             tl.store(weight + to, tl.sum(weights, 1), mask=known)
-            for first in range(0, HD, LANES):
-                value = tl.load(values + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
-                out = _product(weights, value, 1.0, SPLIT)
+            for first in range(0, HD, STEP):
+                if EIGHT:
+                    codes, scale = load_block(values, at, first // 32, inside)
+                    out = _product(weights * scale[None, :], _eighths(codes, SPLIT), 1.0, SPLIT)
+                else:
+                    value = tl.load(values + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
+                    out = _product(weights, value, 1.0, SPLIT)
                 tl.store(part + to[:, None] * HD + first + lane[None, :], out, mask=known[:, None])
 
 

@@ -1,0 +1,197 @@
+"""Windows launched before the host has read the token they are for: the same numbers, whatever happens in between.
+
+What a window computes is a stand-in here, made of every number that it was launched with; tests/gpu has the kernels.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.engine import Drafting, Generation, Request
+from strata.gguf import open_model
+from strata.model import Network, load_config, load_weights
+from strata.model.decision import Greedy
+from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.pool import Pool
+from support.launch import NATIVE
+from support.stored import write_stored
+
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
+NOTHING = np.empty(0, np.int64)
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.inference_mode():
+        yield
+
+
+class Stub(GpuOps):
+    """Computes sums: of the rows before as the recurrent state has them, and of what the row was launched with."""
+
+    launches = 0
+    broken = False
+
+    def _whole(self, batch, body, head):  # noqa: ARG002
+        self.launches += 1
+        pool, c = self._pool, self._c
+        logits = torch.empty((batch.rows, c.V), device=DEVICE)
+        for at, (place, spare, begin, end) in enumerate(
+            zip(batch.places, batch.spares, batch.first, batch.first[1:], strict=False)
+        ):
+            state = pool.states[int(place)].clone()
+            for row in range(int(begin), int(end)):
+                cell = int(batch.seen[row]) - 1
+                known = batch.ids[row], batch.positions[row], batch.seen[row], batch.starts[row]
+                state = state * 0.5 + sum((i + 1) * int(x) for i, x in enumerate(known))
+                logits[row] = torch.sin(state.flatten()[0] * 0.37 + torch.arange(c.V, device=DEVICE))
+                page = pool.table[int(batch.slots[at]), cell // 64]
+                pool.raw[0][int(page), cell % 64] = state.flatten()[0]
+            pool.states[int(spare)] = state
+        for inputs in (batch.u, batch.mixed, batch.steps, batch.decay):  # of what a commit moves
+            inputs.zero_()
+        batch.logits = logits.fill_(torch.nan) if self.broken else logits
+        return torch.zeros((batch.rows, c.S * c.H), device=DEVICE)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    directory = open_model(write_stored(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
+    config = replace(load_config(directory.metadata), mtp=False, ple=None)
+    return config, load_weights(directory, config)
+
+
+@pytest.fixture
+def fresh(loaded):
+    """A network that has computed nothing yet."""
+    config, weights = loaded
+    return lambda: Network(config, weights, Stub(config, Pool(config, DEVICE, slots=10, cells=1024), DEVICE))
+
+
+class Text:
+    """An answer, window by window."""
+
+    def __init__(self, net, token, *, goes_on=True):
+        self.net, self.state, self.token, self.goes_on = net, net.new_state(), token, goes_on
+        self.decisions = []
+
+    def window(self, guesses=(), stops=()):
+        (done,) = self.net.window([(self.state, [self.token, *guesses])])
+        (decision,) = self.net.decide([(self.state, done)], [Greedy(NOTHING, stops, 1, self.goes_on)])
+        self.decisions.append(decision)
+        if decision.ids:
+            self.token = decision.ids[-1]
+        return done, decision
+
+    def left(self):
+        return self.decisions, self.token, self.state.length, [(name, x.clone()) for name, x in self.state.tensors()]
+
+
+def same(one, other):
+    assert one[:3] == other[:3]
+    for (name, x), (_, y) in zip(one[3], other[3], strict=True):
+        assert torch.equal(x, y), name
+
+
+def test_a_text_by_itself(fresh):
+    found = []
+    for goes_on in (False, True):
+        net = fresh()
+        text, free = Text(net, 7), net.ops._pool.free_places
+        for i in range(70):  # over the borders of pages
+            text.goes_on = goes_on and i < 69
+            text.window()
+            assert net.ops.launches == min(70, i + 1 + goes_on)
+        assert net.ops._pool.free_places == free - 1
+        found.append(text.left())
+    assert len({d.ids for d in found[0][0]}) > 20
+    same(*found)
+
+
+def events(net, text, other, steps):
+    """What may come between two windows of a text, drawn by numbers."""
+    for step in steps:
+        match step:
+            case 0 | 1:
+                text.window()
+            case 2:
+                other.window()
+            case 3:
+                text.window([3])
+            case 4:
+                text.window([int(net.predictions([net.window([(text.state, [text.token])])[0]]).argmax())])
+            case 5:
+                (one, two) = net.window([(text.state, [text.token]), (other.state, [other.token])])
+                rules = [Greedy(NOTHING, (), 1, goes_on=True)] * 2
+                a, b = net.decide([(text.state, one), (other.state, two)], rules)
+                text.token, other.token = a.ids[-1], b.ids[-1]
+            case 6:
+                net.commit(text.state, net.window([(text.state, [text.token])])[0], 1)
+            case 7:
+                text.state = text.state.clone()
+            case 8:
+                net.window([(other.state, [5])])  # abandoned
+            case 9:
+                for _ in range(9):  # every place is wanted
+                    net.window([(net.new_state(), [1, 2, 3])])
+
+
+def test_whatever_comes_in_between(fresh):
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        steps, found = rng.integers(0, 10, 12).tolist(), []
+        for goes_on in (False, True):
+            net = fresh()
+            text, other = Text(net, 7, goes_on=goes_on), Text(net, 7, goes_on=goes_on)
+            text.window()
+            other.window()
+            events(net, text, other, steps)
+            found.append((text.left(), other.left()))
+        for one, two in zip(*found, strict=True):
+            same(one, two)
+
+
+def test_a_twin_computes_its_own(fresh):
+    """Another conversation that has said the very same is not served what was launched for this one."""
+    net = fresh()
+    text, twin, plain = (Text(net, 7, goes_on=goes_on) for goes_on in (True, False, False))
+    for one in (twin, text, twin, text, text, twin, text, twin, plain, plain, plain, plain):
+        one.window()
+    assert text.decisions == plain.decisions
+    same(text.left(), plain.left())
+    same(twin.left(), plain.left())
+
+
+def test_a_row_without_numbers(fresh):
+    """The host reads the predictions of the row, not those of the window that was launched behind it."""
+    net = fresh()
+    text = Text(net, 7, goes_on=False)
+    text.window()
+    net.ops.broken, text.goes_on, before = True, True, net.ops.launches
+    done, decision = text.window()
+    assert (decision.ids, decision.broken) == ((), 0)
+    assert net.ops.launches == before + 3
+    assert not np.isfinite(net.predictions([done])).any()
+    assert text.state.length == 1
+
+
+def test_there_is_no_room_behind_the_last_token(fresh, loaded):
+    net = fresh()
+    text = Text(net, 7)
+    text.window()
+    text.state.length = text.state.next_position = loaded[0].context - 1
+    net.ops._pool.reserve(text.state, loaded[0].context)
+    before = net.ops.launches
+    text.window()
+    assert net.ops.launches == before + 1
+
+
+@pytest.mark.parametrize(("drafting", "most", "goes_on"), [(0, 2, True), (0, 1, False), (1, 9, False)])
+def test_the_engine_says_which_texts_go_on_by_themselves(fresh, drafting, most, goes_on):
+    net = fresh()
+    request = Request("", (5,), max_tokens=most, drafting=Drafting(drafting))
+    assert Generation(net, net.new_state(), request).greedy.goes_on == goes_on
