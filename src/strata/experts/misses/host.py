@@ -6,7 +6,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,9 +226,9 @@ class HostLoop:
             TierError: the host is still at the message that nobody waits for any more, and would write into the next
                 one's rows.
         """
-        end = time.monotonic() + patience
-        while self.busy and time.monotonic() < end:
-            time.sleep(0.001)
+        self._until(lambda: not self.busy, patience)
+        if self._words[2] in {box.LOST, box.ENDED}:  # the loop is on its way out, and says so when it is there
+            self._until(lambda: not self.running, _STOPPED)
         if self.busy:
             raise TierError(f"the host is still at an earlier window: {self.fault() or self._stuck()}")
         self._words[1] = self._words[0]
@@ -241,6 +241,12 @@ class HostLoop:
                 self._resume.set()
         else:
             self.start()
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.0005)
 
     def close(self) -> None:
         """End the thread and its pool. Whoever waits is released.
@@ -281,8 +287,9 @@ class HostLoop:
                     reason = error
                 if self._closing:
                     return
-                self._reason = str(reason)
-                self._release(box.ENDED)
+                if not self._words[2]:
+                    self._release(box.ENDED)
+                self._reason = str(reason)  # from here on it waits
                 self._resume.wait()
                 self._resume.clear()
         except BaseException as error:  # noqa: BLE001  # told by whoever asks
