@@ -5,6 +5,7 @@ Serves a scripted engine for a conversation that has everything, and Pebble for 
 
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,7 +102,19 @@ def scripted(browser: Browser, site: Site, folder: Path) -> None:
 
 def pebble(browser: Browser, site: Site, folder: Path) -> None:
     """Views that need a model."""
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            site.chat("Count from 1 to 60.", max_tokens=400)
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for one in asking:  # so that there is something to see
+        one.start()
     _each(browser, site, folder, ("chat", "monitor", "trace", "about"), "pebble-")
+    done.set()
+    for one in asking:
+        one.join()
     for theme in THEMES:
         context = browser.new_context(
             viewport={"width": 1440, "height": 900}, color_scheme=theme, reduced_motion="reduce"
@@ -121,7 +134,7 @@ def _each(browser: Browser, site: Site, folder: Path, tabs: tuple[str, ...], pre
             for tab in tabs:
                 me = Visit(context, site.url).open(tab)
                 me.page.locator('.state[data-state="ready"]').wait_for()
-                me.page.wait_for_timeout(700)
+                me.page.wait_for_timeout(4000 if tab == "monitor" else 700)
                 _taking(me.page, folder, f"{size}-{theme}")(prefix + tab)
                 me.page.close()
             context.close()

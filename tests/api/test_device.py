@@ -12,12 +12,14 @@ from strata.cli.main import main
 from strata.config import resolve
 from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
+from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
 from strata.loading import gpu
 from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
 from strata.loading.gpu import Card, check_card, plan
 from strata.model import load_config, load_weights
 from strata.model.config import Mixer
+from support.hollow import hollow
 from support.network import network
 from support.stored import write_stored
 
@@ -108,6 +110,47 @@ def test_memory_is_divided() -> None:
     assert 10**9 + fewer.work + fewer.cache <= tight.free
     with pytest.raises(RequestError, match=r"1.00 GB of weights.*--context \d+ \(context=\d+\), a smaller file"):
         plan(replace(CARD, free=10**9 + placed.work + 10**8), 10**9, replace(c, context=1 << 17), 4, drafts=False)
+
+
+@pytest.mark.parametrize(
+    ("free", "capability", "drafts"), [(149.5e9, 90, False), (149.5e9, 75, True), (80e9, 80, True), (68e9, 90, False)]
+)
+def test_what_is_divided_is_counted_by_what_takes_it(free, capability, drafts) -> None:
+    """The released shapes: conversations by their pools, work by the passes; half of the rest is for more."""
+    from strata.ops.gpu.size import cache_bytes, work_bytes
+
+    c = replace(load_config(metadata(Synthetic())), context=131072, mtp=drafts)
+    weights, card = 59 * 10**9, Card(0, "Abacus 9", capability, int(free), int(free))
+    placed = plan(card, weights, c, 8, drafts=drafts)
+
+    def cache(cells: int) -> int:
+        return cache_bytes(c, slots=8, cells=cells, drafts=drafts)
+
+    work = (512 << 20) + work_bytes(c, tensor_cores=capability >= 80)
+    left = card.free - weights - work - cache(c.context)
+    cells = c.context + min(7 * c.context, left // 2 // (cache(64) - cache(0)) * 64)
+    assert (placed.cells, placed.cache, placed.work) == (cells, cache(cells), work)
+
+
+@pytest.mark.parametrize("free", [110e9, 120e9, 149.5e9])
+def test_a_file_is_planned_as_it_is_loaded(tmp_path, free) -> None:
+    """The released shapes, all on one card. With hardly any room a plan has shorter passes; a load has not."""
+    from strata.loading.sizes import sizes_of
+    from strata.memory import budget
+
+    shapes = Synthetic(ngram_rows=20_000_000)
+    infos = [(one.name, one.shape, one.type) for one in tensors(shapes)]
+    directory = open_model(hollow(tmp_path / "flash.gguf", metadata(shapes), [infos[:600], infos[600:]]))
+    c = replace(load_config(directory.metadata), context=131072)
+    sizes = sizes_of(directory, c)
+    kept = sizes.dense + sizes.table + sum(layer.count * layer.slot for layer in sizes.layers)
+    card = replace(CARD, free=int(free), total=int(free))
+    placed = plan(card, kept, c, 8, drafts=False)
+    made = budget.plan(budget.Machine(card.free), sizes, budget.Wishes(conversations=8, headroom=0))
+    assert made.vram is not None
+    assert (made.resident, made.table, made.cells) == (True, "vram", placed.cells)
+    assert made.vram.bytes_of("conversations") == placed.cache
+    assert c.context < made.cells < 8 * c.context
 
 
 def test_the_context_that_is_advised_fits() -> None:

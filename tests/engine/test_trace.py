@@ -54,6 +54,24 @@ def test_windows_and_passes_are_noted():
     assert usage.accepted["two"] == sum(r.accepted for r in mine)
 
 
+def test_layers_lie_inside_their_window_one_after_another():
+    net, trace = network("other"), Trace()
+    a = Generation(net, net.new_state(), Request("a", tuple(prompt("other", 5)), max_tokens=6), drafter=Two())
+    a.read(trace=trace)
+    while not a.finished:
+        step(net, [a], trace=trace)
+    first, *windows = trace.records
+    assert len(first.layers) == 0
+    assert windows
+    for record in windows:
+        assert len(record.layers) == len(net.weights.layers) + 1
+        assert list(record.layers) == sorted(record.layers)
+        assert record.layers[0] > 0
+        assert record.layers[-1] < record.run_us
+    told = [e["args"]["layers"] for e in trace.events()["traceEvents"] if e["name"] == "window"]
+    assert told == [[round(us, 1) for us in record.layers] for record in windows]
+
+
 def test_the_ring_forgets_the_oldest():
     trace = Trace(3)
     for when in range(5):
@@ -86,6 +104,7 @@ def test_the_export_is_what_chrome_and_perfetto_read():
     assert events[2]["args"] == {
         "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "tokens": 3, "hits": {}, "misses": {},
         "host_wait_us": 0.0,
+        "fetched": 0,
     }  # fmt: skip
     assert [e["ts"] for e in trace.events(last=1)["traceEvents"] if e["ph"] == "X"] == [
         3000.0,

@@ -244,9 +244,9 @@ def test_a_request_that_never_arrives_is_given_up(other_site) -> None:
 
 
 def test_a_head_that_never_ends_is_given_up(site, monkeypatch) -> None:
-    from strata.server import serving
+    from strata.server import connection
 
-    monkeypatch.setattr(serving, "HEAD", 0.3)
+    monkeypatch.setattr(connection, "HEAD", 0.3)
     whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     for before, begun in ((b"", b""), (b"", b"GET /live HTTP/1.1\r\nHo"), (whole, b"GET /li")):
         with socket.create_connection((site.host, site.port), timeout=3) as link:

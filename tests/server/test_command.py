@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def start(tmp_path):
             pipe.close()
 
 
-def ask(port: int, **more) -> bytes:
+def ask(port: int, begun: threading.Event | None = None, **more) -> bytes:
     body = {"messages": [{"role": "user", "content": "hi"}], **more}
     data = json.dumps(body).encode()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
@@ -89,23 +90,34 @@ def ask(port: int, **more) -> bytes:
         found = b""
         while part := link.recv(1 << 16):
             found += part
+            if begun is not None:
+                begun.set()
         return found
+
+
+def until(port: int, number: bytes) -> None:
+    end = time.monotonic() + 20
+    while number not in request(port, "GET", "/metrics")[1]:
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_i07_a_signal_ends_streams_in_good_order(start, number) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    slow = turn("</think>\n\n" + "x" * 4000, size=1, delay_ms=5)
+    slow = turn("</think>\n\n" + "x" * 8000, size=1, delay_ms=5)
     process = start(slow, slow, turn("</think>\n\nqueued"), more=("--conversations", "2", "--drain", "0.3"))
     port = process.port()
     process.wait_ready(port)
     with ThreadPoolExecutor(3) as pool:
-        streamed = pool.submit(ask, port, stream=True)
+        begun = threading.Event()
+        streamed = pool.submit(ask, port, begun, stream=True)
+        assert begun.wait(20)
         whole = pool.submit(ask, port)
-        time.sleep(0.2)
+        until(port, b'num_requests_running{model_name="scripted"} 2.0')
         queued = pool.submit(ask, port)
-        time.sleep(0.2)
+        until(port, b'num_requests_waiting{model_name="scripted"} 1.0')
         began = time.monotonic()
         process.process.send_signal(number)
         code, error = process.ends()

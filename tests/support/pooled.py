@@ -24,6 +24,7 @@ class PooledPass:
     inner: Pass
     state: State
     logits: None = None
+    layers: tuple[int, ...] = ()
 
 
 class PooledOps(CpuOps):

@@ -46,7 +46,9 @@ class Scripted:
     def window(self, batch: list[tuple[SimpleNamespace, list[int]]]) -> list[SimpleNamespace]:
         """The place in the script after the ids of each, as if it were a residual."""
         return [
-            SimpleNamespace(residual=torch.arange(1.0, len(ids) + 1)[:, None] + state.length - len(self.prompt))
+            SimpleNamespace(
+                residual=torch.arange(1.0, len(ids) + 1)[:, None] + state.length - len(self.prompt), layers=()
+            )
             for state, ids in batch
         ]
 

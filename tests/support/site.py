@@ -151,7 +151,10 @@ class Site:
         client.wait_ready(30)
         while self.served.known is None:
             time.sleep(0.005)
-        self.desk = Desk(self.served, options)
+        self._serve(Desk(self.served, options), options)
+
+    def _serve(self, desk: Desk, options: Options) -> None:
+        self.desk = desk
         self._listener = bind(options)
         self.host, self.port = self._listener.getsockname()[:2]
         self._server = server_of(self.desk)
@@ -188,8 +191,11 @@ class Site:
                 task.print_stack()
             raise AssertionError("the server does not end")
 
-    def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+    patience = 20.0
+    """Seconds that a client waits for anything."""
+
+    def connect(self, timeout: float | None = None) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout or self.patience)
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, raw: bytes | None = None

@@ -97,7 +97,7 @@ def test_numbers_move_while_something_is_answered(site, visit) -> None:
         first = int(row.locator("td").nth(4).inner_text())
         me.until(f"Number(document.querySelector('.view-monitor tbody td:nth-child(6)').textContent) > {first}")
         assert me.page.locator(BIG.format(3)).first.inner_text() == "1"
-        assert me.page.locator(".view-monitor .tile:nth-child(1) path.line").get_attribute("d").count("L") > 2
+        me.until("document.querySelector('.view-monitor path.line').getAttribute('d').split('L').length > 4")
     me.page.get_by_text("Nothing is under way").wait_for()
     me.page.get_by_role("region", name="Last requests").get_by_text("Client left").first.wait_for()
     me.until(f"document.querySelector('{BIG.format(3)}').textContent === '0'")

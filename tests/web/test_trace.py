@@ -131,6 +131,25 @@ def test_the_keyboard_chooses_moves_and_zooms(traced) -> None:
     assert not stage.evaluate("element => element === document.activeElement"), "the keyboard is not caught"
 
 
+def test_layers_are_shown_where_they_are_known(traced) -> None:
+    times = [10.0, 110.0, 410.0, 610.0, 810.0]
+    events = [event for i in range(3) for event in window(1100.0 * i, layers=times)]
+    me = traced(events)
+    stage = me.page.locator(".view-trace .stage")
+    stage.focus()
+    me.page.keyboard.press("Home")
+    assert "4 layers, the slowest 1 with 300 µs" in details(me)
+    layers = me.page.get_by_role("list", name="Time of each layer").locator("li")
+    wanted = ["Layer 0: 100 µs", "Layer 1: 300 µs", "Layer 2: 200 µs", "Layer 3: 200 µs"]
+    assert layers.locator(".unseen").all_inner_texts() == wanted
+    box = stage.bounding_box()
+    place = (1100 + 50 + 300) / 3200  # in the second window's second layer
+    me.page.mouse.move(box["x"] + box["width"] * place, box["y"] + 110)
+    tip = me.page.locator(".view-trace .tip")
+    tip.wait_for()
+    assert tip.inner_text().endswith("Layer 1: 300 µs")
+
+
 def test_mouse_and_wheel(traced) -> None:
     me = traced()
     stage = me.page.locator(".view-trace .stage")

@@ -16,6 +16,8 @@ from strata.cli.context import Context
 from strata.cli.doctor.command import doctor
 from strata.cli.flags import GlobalFlags
 from strata.cli.inspection.command import inspect
+from strata.cli.plan.command import plan
+from strata.cli.pull.command import pull
 from strata.cli.run import run
 from strata.cli.serve import serve
 
@@ -38,7 +40,7 @@ def build(context: Context) -> App:
         version_flags=["--version"],
         group_parameters=Group("Options", sort_key=1),
     )
-    for command in (chat, run, serve, bench, inspect, doctor, config, completion):
+    for command in (chat, run, serve, pull, plan, bench, inspect, doctor, config, completion):
         app.command(command)
     app.meta.group_parameters = Group("Global options", sort_key=2)
 

@@ -1,10 +1,11 @@
 """Options of the command line, with names and help from the settings they set."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from strata.config.kinds import Switch
 from strata.config.settings import SETTINGS
@@ -18,6 +19,11 @@ def _of(name: str) -> Parameter:
     return Parameter(help=f"{setting.meaning}{default}", show_default=False, n_tokens=tokens)
 
 
+def _text(_type: Any, tokens: Sequence[Token]) -> Any:
+    """An option as it stands, for the setting to make sense of: 32K is a number there."""
+    return tokens[0].value
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GlobalFlags:
@@ -26,11 +32,14 @@ class GlobalFlags:
     model: Annotated[str | None, _of("model")] = None
     threads: Annotated[int | None, _of("threads")] = None
     device: Annotated[str | None, _of("device")] = None
-    vram: Annotated[str | None, _of("vram")] = None
-    context: Annotated[int | None, _of("context")] = None
+    context: Annotated[int | None, _of("context"), Parameter(converter=_text)] = None
     rope_scaling: Annotated[str | None, _of("rope_scaling")] = None
     rope_scale: Annotated[float | None, _of("rope_scale")] = None
     kv: Annotated[str | None, _of("kv")] = None
+    ram: Annotated[str | None, _of("ram")] = None
+    vram: Annotated[str | None, _of("vram")] = None
+    ngram: Annotated[str | None, _of("ngram")] = None
+    models_folder: Annotated[str | None, _of("models_folder")] = None
     config: Annotated[Path | None, Parameter(help="Read this config file instead of the default one.")] = None
     json: Annotated[bool, Parameter(help="Print JSON for machines.", negative=(), show_default=False)] = False
     debug: Annotated[bool | None, _of("debug"), Parameter(negative=())] = None
@@ -82,11 +91,30 @@ class ServeFlags:
     drain: Annotated[float | None, _of("drain")] = None
     conversations: Annotated[int | None, _of("conversations")] = None
     queue: Annotated[int | None, _of("queue")] = None
+    idle: Annotated[float | None, _of("idle")] = None
+    loaded_models: Annotated[int | None, _of("loaded_models")] = None
+    loaded_size: Annotated[float | None, _of("loaded_size")] = None
+    load_wait: Annotated[float | None, _of("load_wait")] = None
+    model_turn: Annotated[float | None, _of("model_turn")] = None
+    connections: Annotated[int | None, _of("connections")] = None
+    reader_wait: Annotated[float | None, _of("reader_wait")] = None
     cache_ram: Annotated[float | None, _of("cache_ram")] = None
     cache_folder: Annotated[str | None, _of("cache_folder")] = None
     cache_disk: Annotated[float | None, _of("cache_disk")] = None
     store_responses: Annotated[int | None, _of("store_responses")] = None
     effort_place: Annotated[str | None, _of("effort_place")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PullFlags:
+    """Where models come from."""
+
+    hub_endpoint: Annotated[str | None, _of("hub_endpoint")] = None
 
     def settings(self) -> dict[str, Any]:
         """All of them, by name."""

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,21 +11,17 @@ from strata.cli.context import Context
 from strata.cli.flags import SamplingFlags, ServeFlags, ThinkingFlags
 from strata.cli.usage import UsageError
 from strata.config import Resolved
-from strata.config.settings import Settings, rope_factor
+from strata.config.settings import Settings
 from strata.errors import ConfigError
-from strata.loading.bundled import BUNDLED
-from strata.loading.shown import bytes_of
 
 if TYPE_CHECKING:
     from strata.server import Options
-    from strata.worker import ModelEngine, ScriptedEngine
 
 _SERVE, _SAMPLING, _THINKING = ServeFlags(), SamplingFlags(), ThinkingFlags()
 _SAMPLED = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
     "presence_penalty", "penalty_window",
 )  # fmt: skip
-_GB = 1 << 30
 
 
 def serve(  # noqa: D417  # options are described where they are declared
@@ -46,7 +42,7 @@ def serve(  # noqa: D417  # options are described where they are declared
     Ctrl-C or SIGTERM ends it: what is under way may finish for --drain seconds. docs/server.md has the routes.
 
     Args:
-        file: The model, as --model.
+        file: The model, as --model. Without it, all models of the config file's [[model]] tables.
         engine: "scripted" answers from a script, for trying out clients.
         script: The script, a JSON file; docs/worker.md has its form.
         reading_ms: Milliseconds that a scripted engine takes to read 64 tokens of a prompt.
@@ -64,27 +60,24 @@ def serve(  # noqa: D417  # options are described where they are declared
         if not 0 <= value < math.inf:
             raise UsageError(f"{name} must be a number of at least 0, not {value}")
 
-    from strata.loading.files import ModelFile
+    from strata.cli.fleet import Scripted, fleet_of
     from strata.server.access import warnings
     from strata.server.desk import Desk
-    from strata.server.served import Served
     from strata.server.serving import bind
     from strata.server.serving import serve as run
     from strata.text.chat.effort import check_effort
-    from strata.worker import Client
 
     check_effort(settings.effort)
     options = _options(settings, resolved)
     listener = bind(options)  # before anything is loaded
     with listener:
-        model = ModelFile.open(settings.model)
-        name = settings.name or _name(settings.model, script)
         for warning in warnings(options):
             context.output.note(f"warning: {warning}")
-        _log_requests(debug=settings.debug)
-        with Client(_engine(settings, script, reading_ms, loading_ms)) as client:
-            desk = Desk(Served(client, model, name), options)
-            run(desk, listener, context.output.note)
+        models = resolved.models if script is None and file is None else ()
+        scripted = None if script is None else Scripted(str(script.absolute()), reading_ms, loading_ms)
+        with fleet_of(settings, models, scripted, context.output.note) as fleet:
+            _log_requests(debug=settings.debug)
+            run(Desk(fleet, options), listener, context.output.note)
     return 0
 
 
@@ -99,43 +92,6 @@ def _log_requests(*, debug: bool) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         logger.addHandler(handler)
         logger.propagate = False
-
-
-def _name(model: str, script: Path | None) -> str:
-    if script is not None:
-        return "scripted"
-    return model if model in BUNDLED else Path(model).name.removesuffix(".gguf")
-
-
-def _engine(
-    settings: Settings, script: Path | None, reading_ms: float, loading_ms: float
-) -> "ModelEngine | ScriptedEngine":
-    from strata.worker import ModelEngine, ScriptedEngine
-
-    if script is not None:
-        vocabulary = str(Path(settings.model).absolute()) if settings.model not in BUNDLED else settings.model
-        return ScriptedEngine(
-            str(script.absolute()),
-            vocabulary=vocabulary,
-            conversations=settings.conversations,
-            queue=settings.queue,
-            loading_ms=loading_ms,
-            reading_ms=reading_ms,
-            context=settings.context or 32768,
-        )
-    path = settings.model if settings.model in BUNDLED else str(Path(settings.model).absolute())
-    scheduling: dict[str, Any] = {
-        "slots": settings.conversations,
-        "queue": settings.queue,
-        "ram": int(settings.cache_ram * _GB),
-        "disk": int(settings.cache_disk * _GB),
-    }
-    if settings.cache_folder is not None:
-        scheduling["folder"] = str(Path(settings.cache_folder).expanduser().absolute())
-    vram = None if settings.vram is None else bytes_of(settings.vram)
-    return ModelEngine(
-        path, settings.threads, scheduling, settings.context, rope_factor(settings), settings.kv, settings.device, vram
-    )
 
 
 def _options(settings: Settings, resolved: Resolved) -> "Options":
@@ -157,6 +113,8 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
         origins=_listed(settings.allow_origin),
         body=settings.body_limit << 20,
         sign=settings.keep_alive,
+        connections=settings.connections,
+        unread=settings.reader_wait,
         drain=settings.drain,
         strict=settings.unknown_fields == "refuse",
         responses=settings.store_responses,

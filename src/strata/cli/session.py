@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from strata.cli.output import Output
 from strata.cli.progress import Bar
-from strata.config import Settings
+from strata.config import Settings, models_folder
 from strata.config.settings import rope_factor
-from strata.loading.bundled import BUNDLED
+from strata.loading.bundled import BUNDLED, find
 from strata.loading.device import AUTO, CPU
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ def load_model(settings: Settings, output: Output) -> "Model":
         from strata.api import load
 
         model = load(
-            settings.model,
+            located(settings),
             threads=settings.threads,
             context=settings.context,
             rope_scale=rope_factor(settings),
             kv=settings.kv,
             device=settings.device,
+            ram=settings.ram,
+            ngram=settings.ngram,
             vram=settings.vram,
             process=True,
             on_load=bar.step,
@@ -39,6 +41,11 @@ def load_model(settings: Settings, output: Output) -> "Model":
         more = f" and {len(model.unused) - 5} more" if len(model.unused) > 5 else ""
         output.note(f"warning: tensors that this version does not use: {', '.join(model.unused[:5])}{more}")
     return model
+
+
+def located(settings: Settings) -> str:
+    """The model's path, where it is the name of one that was pulled; else what the settings say."""
+    return settings.model if settings.model in BUNDLED else str(find(settings.model, models_folder(settings)))
 
 
 def _say_where(ready: "Ready", settings: Settings, output: Output) -> None:

@@ -1,6 +1,8 @@
 """Settings: what they are, where they come from, and which value won. The only reader of the environment."""
 
-from strata.config.merge import Origin, Resolved, resolve
+from strata.config.merge import Resolved, models_folder, resolve
+from strata.config.models import ModelSettings, ModelTable
+from strata.config.origin import Origin
 from strata.config.settings import Settings
 
-__all__ = ["Origin", "Resolved", "Settings", "resolve"]
+__all__ = ["ModelSettings", "ModelTable", "Origin", "Resolved", "Settings", "models_folder", "resolve"]

@@ -33,6 +33,26 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """A list of texts."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return 'a list of texts, such as ["a", "b"]'
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable, where commas part them."""
+        return self.check([one.strip() for one in text.split(",")])
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types."""
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+            raise UnfitError(self.meaning)
+        return tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Matching:
     """A text of some form."""
 
@@ -127,6 +147,33 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """A number of tokens, at least `least`; 128K is 131072."""
+
+    least: int
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return f"an integer of at least {self.least} such as 32768, or 32K"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag; a text may end in K or M, which stand for 1024 and its square."""
+        if isinstance(value, str):
+            match = re.fullmatch(r"(\d{1,15})([KkMm]?)", value.strip())
+            if match is None:
+                raise UnfitError(self.meaning)
+            value = int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
+        if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
+            raise UnfitError(self.meaning)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     """A finite number from `least` to `most`."""
 
@@ -159,4 +206,26 @@ class Number:
         return number
 
 
-Kind = Text | Matching | Choice | Switch | Integer | Number
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A number of bytes, with a unit as people write it; it becomes an integer."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "a number of bytes such as 4GB or 512MiB"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types; a plain number is bytes."""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(value), re.IGNORECASE)
+        if isinstance(value, bool | float) or match is None or (match[3] and not match[2]):
+            raise UnfitError(self.meaning)
+        power = "kmgt".find(match[2].lower()) + 1 if match[2] else 0
+        return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+Kind = Text | Texts | Matching | Choice | Switch | Integer | Tokens | Number | Bytes

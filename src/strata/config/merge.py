@@ -2,13 +2,16 @@
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from strata.config.kinds import UnfitError
+from strata.config.models import SHARED, ModelSettings, ModelTable, beside, read_tables
+from strata.config.origin import Origin
 from strata.config.settings import SETTINGS, Setting, Settings
 from strata.errors import ConfigError
 
@@ -16,22 +19,6 @@ CONFIG_VARIABLE = "STRATA_CONFIG"
 
 LARGEST = 1 << 20
 """Bytes of a config file; there are a dozen settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a value came from.
-
-    Attributes:
-        source: "default", "file", "environment" or "flag".
-        name: the file's path, the variable or the flag; empty for a default.
-    """
-
-    source: str
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.source} {self.name}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +30,14 @@ class Resolved:
         origins: where each comes from, by name.
         file: the config file that was read, whether or not a value of it won; None if there is none.
         file_origin: who named that file.
+        models: the models of the file's tables; none where a flag or the environment names a model.
     """
 
     settings: Settings
     origins: Mapping[str, Origin]
     file: Path | None = None
-    file_origin: Origin = Origin("default")
+    file_origin: Origin = field(default_factory=lambda: Origin("default"))
+    models: tuple[ModelSettings, ...] = ()
 
 
 def resolve(
@@ -72,11 +61,26 @@ def resolve(
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, Origin("default"))
     path, chosen_by = _config_file(config, environment)
-    in_file = None if path is None else _from_file(path, must_exist=chosen_by.source != "default")
-    for source in (in_file or {}, _from_environment(environment), _from_flags(flags)):
-        for name, (value, origin) in source.items():
-            values[name], origins[name] = value, origin
-    return Resolved(Settings(**values), origins, None if in_file is None else path, chosen_by)
+    read = None if path is None else _from_file(path, must_exist=chosen_by.source != "default")
+    in_file, tables = read or ({}, ())
+    stronger = {**_from_environment(environment), **_from_flags(flags)}
+    for name, (value, origin) in {**in_file, **stronger}.items():
+        values[name], origins[name] = value, origin
+    models: tuple[ModelSettings, ...] = ()
+    if tables and "model" not in stronger:
+        models = tuple(_of_model(table, number, in_file, stronger, path) for number, table in enumerate(tables, 1))
+        values["model"], origins["model"] = tables[0].file, Origin("file", f"{path} [[model]] 1")
+    return Resolved(Settings(**values), origins, None if read is None else path, chosen_by, models)
+
+
+def _of_model(table: ModelTable, number: int, in_file: "Found", stronger: "Found", path: Path | None) -> ModelSettings:
+    """What holds for one model: its table wins over the rest of the file, and environment and flags over both."""
+    origin = Origin("file", f"{path} [[model]] {number}")
+    found = {**in_file, **{name: (value, origin) for name, value in table.values.items()}, **stronger}
+    settings = Settings(
+        **{name: value for name, (value, _) in found.items() if name != "model"} | {"model": table.file}
+    )
+    return ModelSettings(table, settings, origin, {name: found[name][1] for name in SHARED if name in found})
 
 
 def default_config_file(environment: Mapping[str, str]) -> Path | None:
@@ -88,6 +92,27 @@ def default_config_file(environment: Mapping[str, str]) -> Path | None:
         return Path.home() / ".config" / "strata" / "config.toml"
     except RuntimeError:  # a container's user may have no entry and no HOME
         return None
+
+
+def models_folder(settings: Settings | None = None, environment: Mapping[str, str] | None = None) -> Path:
+    """Where pulled models are: as set, else $XDG_DATA_HOME/strata/models, where XDG_DATA_HOME is ~/.local/share.
+
+    Args:
+        settings: those in force; None for none but those of files and environment.
+        environment: instead of the process's own.
+
+    Raises:
+        ConfigError: nothing is set, and no home folder is known.
+    """
+    environment = os.environ if environment is None else environment
+    given = (resolve(environment=environment).settings if settings is None else settings).models_folder
+    try:
+        if given is not None:
+            return Path(given).expanduser()
+        home = environment.get("XDG_DATA_HOME", "")
+        return Path(home if Path(home).is_absolute() else Path.home() / ".local" / "share", "strata", "models")
+    except RuntimeError:
+        raise ConfigError("no home folder is known; set models_folder (--models-folder)") from None
 
 
 Found = dict[str, tuple[Any, Origin]]
@@ -104,8 +129,8 @@ def _config_file(given: Path | None, environment: Mapping[str, str]) -> tuple[Pa
     return Path(environment[CONFIG_VARIABLE]), Origin("environment", CONFIG_VARIABLE)
 
 
-def _from_file(path: Path, *, must_exist: bool) -> Found | None:
-    """What a file says; None if it is not there and need not be."""
+def _from_file(path: Path, *, must_exist: bool) -> tuple[Found, tuple[ModelTable, ...]] | None:
+    """What a file says: settings and models; None if it is not there and need not be."""
     try:
         table = _read(path)
     except FileNotFoundError:
@@ -113,12 +138,26 @@ def _from_file(path: Path, *, must_exist: bool) -> Found | None:
             return None
         raise ConfigError(f"config file {path}: there is no such file") from None
     found: Found = {}
+    tables: tuple[ModelTable, ...] = ()
     for name, value in table.items():
+        if name == "model" and isinstance(value, list | dict):
+            tables = read_tables(value, path)
+            continue
+        if name not in SETTINGS and isinstance(value, dict):
+            raise ConfigError(f"config file {path}: {_no_section(name, value)}")
         if name not in SETTINGS:
             raise ConfigError(f"config file {path}: unknown key {name!r}{_nearest(name, SETTINGS)}")
         checked = _checked(SETTINGS[name], value, f"config file {path}: {name}")
-        found[name] = (_beside(path, checked) if name == "model" else checked, Origin("file", str(path)))
-    return found
+        found[name] = (beside(path, checked) if name == "model" else checked, Origin("file", str(path)))
+    return found, tables
+
+
+def _no_section(name: str, inside: Mapping[str, Any]) -> str:
+    if name == "models":
+        return "unknown section 'models'; did you mean [[model]]?"
+    known = next((key for key in inside if key in SETTINGS), None)
+    place = f"{known} belongs" if known else "settings belong"
+    return f"unknown section {name!r}; {place} at the top of the file, and only models have tables: [[model]]"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -137,17 +176,19 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"config file {path}: is not UTF-8 text (byte {error.start})") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"config file {path}: is not valid TOML: {error}") from error
+        raise ConfigError(f"config file {path}: is not valid TOML: {error}{_line(text, error)}") from error
 
 
-def _beside(config: Path, model: str) -> str:
-    """A model's path in a file starts at that file's folder; ~ is the home folder; a bare name is left alone."""
-    if model.startswith("~"):
-        try:
-            return str(Path(model).expanduser())
-        except RuntimeError:
-            raise ConfigError(f"config file {config}: model {model!r}: no such home folder is known") from None
-    return str(config.parent / model) if "/" in model else model
+def _line(text: bytes, error: tomllib.TOMLDecodeError) -> str:
+    """What stands in the line that an error is about, up to the value, which may be a key."""
+    lines = text.decode("utf-8").rstrip().splitlines()
+    place = re.search(r"at line (\d+)", str(error))
+    number = min(len(lines), int(place[1]) if place else len(lines))
+    if number < 1:
+        return ""
+    key = lines[number - 1].partition("=")[0].strip()
+    twice = "; a key may come only once" if "overwrite" in str(error) else ""
+    return f": {key[:80]}{twice}" if key else ""
 
 
 def _from_environment(environment: Mapping[str, str]) -> Found:

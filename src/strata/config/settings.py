@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strata.config.kinds import Choice, Integer, Kind, Matching, Number, Switch, Text
+from strata.config.kinds import Bytes, Choice, Integer, Kind, Matching, Number, Switch, Text, Tokens
 from strata.errors import ConfigError
 
 
@@ -16,7 +16,9 @@ class Settings:
     """The values in force. None means what the description of the setting says about it."""
 
     model: str = _setting(
-        Text(), "A GGUF file, or the name of a model in the box: pebble, pebble-iq3.", default="pebble"
+        Text(),
+        "A GGUF file, a pulled model OWNER/NAME:QUANT, or the name of a model in the box: pebble, pebble-iq3.",
+        default="pebble",
     )
     threads: int | None = _setting(
         Integer(1, 1024), "CPU threads to compute with.", unset="one for a small model, else one a core"
@@ -26,13 +28,8 @@ class Settings:
         "Where to compute: auto takes a GPU if the model fits there, and says which or why not.",
         default="auto",
     )
-    vram: str | None = _setting(
-        Matching(r"\d{1,15}(\.\d{1,6})?\s*([KkMmGgTt](i?[Bb])?|[Bb])?", "a number of bytes such as 24GB or 22.5GiB"),
-        "Memory of the GPU to take at most. Experts that do not fit are computed where they lie in RAM.",
-        unset="all that is free, for models that fit whole",
-    )
     context: int | None = _setting(
-        Integer(2),
+        Tokens(2),
         "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",
         unset="what the model was trained for, times the scale",
     )
@@ -50,6 +47,24 @@ class Settings:
         Choice(("f32", "f16", "q8", "q4", "bf16")),
         "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
         unset="f32 on the CPU, bf16 on a GPU",
+    )
+    ram: int | None = _setting(
+        Bytes(),
+        "Most main memory for weights, such as 4GB; routed experts beyond it are read from the file when they are "
+        "needed. The answer stays the same.",
+        unset="what is available",
+    )
+    vram: int | None = _setting(
+        Bytes(),
+        "Most memory of the GPU, such as 24GB; routed experts beyond it stay in main memory and are computed there. "
+        "The answer stays the same.",
+        unset="what is free, for a model that fits whole",
+    )
+    ngram: str | None = _setting(
+        Choice(("ram", "mmap", "direct")),
+        "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "
+        "answer stays the same.",
+        unset="direct for a table of more than 1 GB, else through the file cache",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"
@@ -125,6 +140,27 @@ class Settings:
     drain: float = _setting(Number(3600.0), "Seconds that answers may still take when the server ends.", default=2.0)
     conversations: int = _setting(Integer(1, 8), "Requests that the server's engine computes at a time.", default=8)
     queue: int = _setting(Integer(0, 10000), "Requests that may wait; one more is refused.", default=64)
+    idle: float | None = _setting(
+        Number(), "Seconds without a request after which the server unloads a model, until the next one.", unset="never"
+    )
+    loaded_models: int = _setting(
+        Integer(1, 64), "Models of a config file that the server may have in memory at a time.", default=1
+    )
+    loaded_size: float | None = _setting(
+        Number(), "Gigabytes that the files of the models in memory may have together.", unset="no limit"
+    )
+    load_wait: float = _setting(
+        Number(86400.0, 1.0), "Seconds that a request may wait for its model to be loaded.", default=300.0
+    )
+    model_turn: float = _setting(
+        Number(86400.0), "Seconds that a model with work keeps its place when another is asked for.", default=10.0
+    )
+    connections: int = _setting(Integer(8, 100_000), "Connections that the server may have open.", default=512)
+    reader_wait: float = _setting(
+        Number(86400.0, 1.0),
+        "Seconds that a client may take nothing of what the server sends it; then its request is ended.",
+        default=60.0,
+    )
     cache_ram: float = _setting(Number(4096.0), "Gigabytes of memory for conversations that are kept.", default=1.0)
     cache_folder: str | None = _setting(Text(), "Folder where conversations are kept beyond memory.", unset="none")
     cache_disk: float = _setting(Number(65536.0), "Gigabytes that this folder may hold.", default=10.0)
@@ -136,6 +172,14 @@ class Settings:
         "Where the server's prompts say the effort: start is what the model knows; at the end, another effort in a "
         "conversation does not make it be read again.",
         default="start",
+    )
+    models_folder: str | None = _setting(
+        Text(), "Folder of models that were pulled.", unset="strata/models below $XDG_DATA_HOME or ~/.local/share"
+    )
+    hub_endpoint: str | None = _setting(
+        Matching(r"https?://[^/\s@]+(/[^\s]*)?", "an address such as https://huggingface.co"),
+        "Where models are pulled from: a hub, or a mirror of it.",
+        unset="$HF_ENDPOINT, else https://huggingface.co",
     )
     debug: bool = _setting(Switch(), "Show where in the code an error arose.", default=False)
 

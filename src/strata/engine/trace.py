@@ -6,7 +6,7 @@ of Pebble.
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -41,6 +41,8 @@ class WindowRecord:
         tokens: tokens that were chosen.
         host_wait_us: microseconds in which the GPU waited for experts that the host computed.
         fetched: rows of predictions that the host had to read, though a device looked at them.
+        layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where
+            the device does not say it.
     """
 
     when: int
@@ -59,6 +61,7 @@ class WindowRecord:
     tokens: int = 0
     host_wait_us: float = 0.0
     fetched: int = 0
+    layers: Sequence[float] = ()
 
     @property
     def phases(self) -> dict[str, float]:
@@ -139,7 +142,7 @@ class Trace:
         skipped = 0 if last is None else max(0, len(self._records) - last)
         for record in islice(self._records, skipped, None):
             start, phases = record.when / 1e3, record.phases
-            arguments = {
+            arguments: dict[str, Any] = {
                 "rows": record.rows,
                 "conversations": record.conversations,
                 "drafted": dict(record.drafted),
@@ -150,6 +153,8 @@ class Trace:
                 "host_wait_us": record.host_wait_us,
                 "fetched": record.fetched,
             }
+            if record.layers:
+                arguments["layers"] = [round(us, 1) for us in record.layers]
             name = "prompt pass" if record.read_us else "window"
             place = {"ph": "X", "pid": 1, "tid": 1, "cat": "engine"}
             if record.wait_us:

@@ -10,6 +10,7 @@ from typing import Any
 from strata.engine import Sampling
 from strata.errors import ModelError
 from strata.gguf import TensorDirectory, open_model
+from strata.hub.folder import draft_beside
 from strata.loading.bundled import find
 from strata.loading.defaults import file_sampling
 from strata.text import ChatTemplate, Tokenizer
@@ -75,15 +76,28 @@ class ModelFile:
         return ChatTemplate.from_metadata(self.metadata) if "tokenizer.chat_template" in self.metadata else None
 
     @cached_property
+    def draft(self) -> TensorDirectory | None:
+        """The draft head that was pulled beside the model; None if there is none, or the model has its own.
+
+        Raises:
+            GgufError: its file is damaged or gone.
+        """
+        if self.metadata.get("qwen4exp.nextn_predict_layers", 0):
+            return None
+        path = draft_beside(self.path)
+        return None if path is None else open_model(path)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Of the headers, the files' sizes, and pages spread over the weights; cheap whatever the size."""
         digest = hashlib.sha256()
-        for file in self.directory.data_files:
+        parts = [self.directory, *([self.draft] if self.draft is not None else [])]
+        for file in (file for part in parts for file in part.data_files):
             size = len(file.buffer)
             digest.update(f"{size}\n".encode())
             for place in range(0, size, max(PAGE, size // PAGES)):
                 digest.update(file.buffer[place : place + PAGE].tobytes())
-        for info in self.directory.tensors.values():
+        for info in (info for part in parts for info in part.tensors.values()):
             digest.update(f"{info.name}\0{info.type.name}\0{info.shape}\0{info.offset}\n".encode())
         return digest.hexdigest()[:32]
 

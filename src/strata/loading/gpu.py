@@ -13,6 +13,8 @@ from strata.errors import ModelError, RequestError, StrataError
 from strata.loading import tiers
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
+from strata.memory import budget
+from strata.memory.budget import advice, least
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +39,11 @@ KINDS = (KV, "q8")
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
 
+TIERS = False
+"""Whether experts without a slot are computed where they lie. Until they are, a GPU is taken if all weights fit."""
+
 WINDOW_ROWS = 8
 """Most rows of a window."""
-
-FIXED = 512 << 20
-"""Bytes for modules, captured graphs and pieces of weights on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,31 +149,46 @@ def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, draf
     Raises:
         RequestError: it does not fit; says how much is needed and free, and what would make it fit.
     """
-    from strata.ops.gpu.size import cache_bytes, work_bytes
+    from strata.loading.sizes import shapes_of
+    from strata.ops.gpu.size import PASS_MOST
 
-    def cache(cells: int) -> int:
-        return cache_bytes(c, slots=conversations, cells=cells, drafts=drafts)
+    # All weights are on the card, and nothing else is left to divide: no experts that move, no RAM that matters.
+    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=PASS_MOST)
+    cells = shapes.cells if shapes.draft_cells is None else shapes.cells + shapes.draft_cells
+    sizes = budget.Sizes(c.name, c.context, weights, cells, work=shapes.work)
+    machine = budget.Machine(card.free)
+    kv = c.qsa.kv if c.qsa.kv in cells.pages else None
+    wishes = budget.Wishes(conversations=conversations, headroom=0, kv=kv)
+    try:
+        made = budget.plan(machine, sizes, wishes)
+    except budget.DoesNotFitError as error:
+        raise RequestError(_too_large(card, weights, machine, sizes, wishes, error)) from error
+    assert made.vram is not None
+    work = made.vram.bytes_of(least.WORK) + made.vram.bytes_of(least.PASS)
+    return Placement(f"cuda:{card.index}", card.name, weights, made.cells, made.vram.bytes_of(least.TALK), work)
 
-    work = FIXED + work_bytes(c, tensor_cores=card.capability >= TENSOR_CORES)
-    least, each = cache(c.context), max(1, cache(64) - cache(0))
-    left = card.free - weights - work - least
-    if left < 0:
-        raise RequestError(_too_large(card, weights, work, least, -left, c.context, each))
-    more = min((conversations - 1) * c.context, left // 2 // each * 64)
-    cells = c.context + more
-    return Placement(f"cuda:{card.index}", card.name, weights, cells, cache(cells), work)
 
-
-def _too_large(card: Card, weights: int, work: int, cache: int, missing: int, context: int, each: int) -> str:
-    advice = ["a smaller file"]
-    fewer = context - -(-missing // each) * 64
-    if fewer >= 512:
-        advice.insert(0, f"--context {fewer} (context={fewer})")
+def _too_large(
+    card: Card,
+    weights: int,
+    machine: budget.Machine,
+    sizes: budget.Sizes,
+    wishes: budget.Wishes,
+    error: budget.DoesNotFitError,
+) -> str:
+    """What is needed, what is free, and what would help."""
+    need = error.shortage.need
+    work = sum(part.nbytes for part in error.shortage.parts if part.name in {least.WORK, least.PASS})
+    help_ = []
+    for flags, changed in advice.changes(machine, sizes, wishes):
+        before, context, _ = flags.partition("--context ")
+        help_.append(f"{before}{context}{changed.context} (context={changed.context})" if context else before)
+    help_.sort(key=lambda text: "--context" in text)
     return (
-        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but "
-        f"{shown_bytes(weights + work + cache)} are needed: {shown_bytes(weights)} of weights, {shown_bytes(cache)} "
-        f"for conversations with a context of {context} tokens, {shown_bytes(work)} of work space; "
-        f"what would help: {', '.join(advice)}, or memory that other programs there give back"
+        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but {shown_bytes(need)} are "
+        f"needed: {shown_bytes(weights)} of weights, {shown_bytes(need - weights - work)} for conversations with a "
+        f"context of {sizes.context} tokens, {shown_bytes(work)} of work space; "
+        f"what would help: {', '.join([*help_, 'a smaller file'])}, or memory that other programs there give back"
     )
 
 
@@ -243,12 +260,12 @@ def network(
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))
 
-    if device.type == "cuda":
-        with tiers.still(tier):
+    with tiers.still(tier):
+        if device.type == "cuda":
             compile_ahead(replace(made(graphs=False), drafts=drafts), card)
-    found = made(graphs=True)
-    if device.type == "cuda":
-        warm(replace(found, drafts=drafts))
+        found = made(graphs=True)
+        if device.type == "cuda":
+            warm(replace(found, drafts=drafts))
     if on_load:
         on_load(total, total)
     return found, placed
@@ -304,13 +321,14 @@ def _wishes(vocabulary: int) -> "list[Wish]":
 
     touched = Touched(np.zeros(1, np.int32), np.ones(1, np.bool_), np.zeros(1, np.float32))
     nothing = np.empty(0, np.int64)
-    plain, all_ = RowWish(), RowWish(0.0, touched, np.ones(vocabulary, np.bool_))
-    return [Wish(nothing, 0, 1.0, (plain,)), Wish(nothing, 1, 1.0, (all_,))]
+    every = np.ones(vocabulary, np.bool_)
+    rows = RowWish(), RowWish(0.0, None, every), RowWish(0.0, touched), RowWish(0.0, touched, every)
+    return [Wish(nothing, 1, 1.0, (row,)) for row in rows]
 
 
 def warm(network: "Network") -> None:
     """Launch everything once, so that no request waits for a kernel to be loaded or for a window to be captured."""
-    from strata.model.decision import Greedy
+    from strata.model.decision import Drawn, Greedy
 
     ids = [1] * min(1024, network.config.context // 2)
     network.read(network.new_state(), ids)
@@ -320,9 +338,15 @@ def warm(network: "Network") -> None:
         done = network.window([(state, ids[:rows])])[0]
         if network.decide([(state, done)], [Greedy(np.empty(0, np.int64), (0,), 1)]) is None:
             network.commit(state, done, 1)
-        if rows == 1:
-            for wish in _wishes(network.config.V):
-                network.look([done], [wish])
+    for wish in _wishes(network.config.V):
+        done = network.window([(state, ids[:1])])[0]
+        network.look([done], [wish])
+        network.commit(state, done, 1)
+        if wish.rows[0].touched is None:
+            done = network.window([(state, ids[:1])])[0]
+            found = network.draw([(state, done)], [Drawn(wish, (0,), 1, 1.0, 0.0)])
+            if found is None or isinstance(found[0], list):
+                network.commit(state, done, 1)
     if network.drafts:
         network.settle(state)
         network.guess(state, 1, 2)

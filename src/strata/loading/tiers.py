@@ -24,6 +24,9 @@ log = logging.getLogger("strata.loading")
 ROOM = 32
 """Experts the link may bring for one layer; each takes a place for its blocks and one for its planes."""
 
+FIXED = 512 << 20
+"""Bytes for modules, captured graphs and pieces of weights on their way."""
+
 LEFT = 1
 """Processors that the host's threads leave to everybody else."""
 
@@ -68,7 +71,6 @@ def place(
     Raises:
         RequestError: not even the rest fits; says how much is needed and free.
     """
-    from strata.loading.gpu import FIXED
     from strata.ops.gpu.size import cache_bytes, work_bytes
 
     work = FIXED + work_bytes(config, tensor_cores=False)

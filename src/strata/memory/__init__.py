@@ -1,1 +1,1 @@
-"""Where bytes live: which experts the card holds, and what becomes of the others. NumPy and Numba alone, no torch."""
+"""Where bytes live: the plan, which experts the card holds, and what becomes of the others. No torch."""

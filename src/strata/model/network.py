@@ -12,7 +12,7 @@ from strata.errors import RequestError
 from strata.model import forward, mtp
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.mtp import Chain, MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import MtpState, State
@@ -149,6 +149,21 @@ class Network:
     def met(self) -> Tally | None:
         """Where the last window's experts were; None where they have one place."""
         return self.ops.met()
+
+    def draw(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn; asked where `looks` is set.
+
+        Returns:
+            For each conversation a decision, already committed, or what was found for its rows, and the choice is the
+            host's; None where the device leaves all to the host.
+        """
+        if any(isinstance(state.mtp, MtpState) for state, _ in done):
+            return None
+        decisions = self.ops.draw(done, rules)
+        for (state, one), decision in zip(done, decisions or (), strict=False):
+            if isinstance(decision, Decision):
+                self._follow(state, one, len(decision.ids))
+        return decisions
 
     @property
     def looks(self) -> bool:

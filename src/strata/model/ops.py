@@ -13,7 +13,7 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.state import GdnState, QsaState, State
 from strata.model.tally import Tally
 
@@ -121,6 +121,11 @@ class Pass(Protocol):
         """[T, V], where they came along with the pass."""
         ...
 
+    @property
+    def layers(self) -> Sequence[int]:
+        """When each layer of the pass began and the last one ended, by `time.perf_counter_ns`; empty if unknown."""
+        ...
+
 
 Batch: TypeAlias = Any
 """The rows of a pass as a device prepared them: `Ops.begin` makes it."""
@@ -184,6 +189,13 @@ class Ops(Protocol):
         """
         ...
 
+    def layer(self, batch: Batch, number: int) -> None:
+        """Layer `number` begins; behind the last one that many layers have ended. Nothing is computed.
+
+        A device whose clock is the host's notes the time. One that is only told what to compute cannot.
+        """
+        ...
+
     def replay(self, batch: Batch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """Run `body`, which computes the streams of the batch.
 
@@ -217,6 +229,13 @@ class Ops(Protocol):
 
         Returns:
             What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
+        ...
+
+    def draw(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn. Where it is not certain of one, the device says what it found.
+
+        Asked where `looks` is set only.
         """
         ...
 
@@ -297,11 +316,19 @@ class Ops(Protocol):
         """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
         ...
 
-    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
-        """Read table rows: [T, rows_per_token*width].
+    def ngram_ask(self, numbers: Any, w: weights.Ple) -> Any:
+        """Begin to read table rows, which are needed some layers later.
 
         Raises:
             StrataError: a number is outside the table.
+        """
+        ...
+
+    def ngram_rows(self, asked: Any, w: weights.Ple) -> Activations:
+        """The rows that were asked for: [T, rows_per_token*width].
+
+        Raises:
+            StrataError: they cannot be read.
         """
         ...
 

@@ -33,11 +33,13 @@ class CpuBatch:
         segments: conversations side by side.
         angles: of all rows.
         records: of each segment.
+        layers: when each began, as far as they have been computed.
     """
 
     segments: tuple[Segment, ...]
     angles: Angles
     records: tuple[Record, ...]
+    layers: list[int] = field(default_factory=list)
 
     @property
     def ids(self) -> list[int]:
@@ -53,6 +55,7 @@ class CpuPass:
     positions: Tensor
     residual: Tensor
     record: Record
+    layers: Sequence[int] = ()
     logits: None = None
 
 
@@ -67,7 +70,7 @@ def begin(segments: Sequence[Segment], angles: Callable[[Tensor], Angles]) -> Cp
 def passes(batch: CpuBatch, residual: Tensor) -> list[CpuPass]:
     """The rows of each conversation, and its record."""
     return [
-        CpuPass(s.ids, s.positions, residual[s.rows], record)
+        CpuPass(s.ids, s.positions, residual[s.rows], record, batch.layers)
         for s, record in zip(batch.segments, batch.records, strict=True)
     ]
 

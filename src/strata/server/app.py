@@ -12,7 +12,8 @@ from starlette.routing import BaseRoute, Match, Router
 from starlette.routing import Route as Address
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strata.server.access import Access
+from strata.server.access import OPEN, Access
+from strata.server.connection import FULL
 from strata.server.desk import Desk
 from strata.server.dialects.anthropic.errors import error_body as anthropic_body
 from strata.server.dialects.openai.usage import error_body as openai_body
@@ -109,6 +110,7 @@ class _Outer:
             return
         name = f"req_{secrets.token_hex(12)}"
         path = scope["path"].rstrip("/") or "/"
+        spare = scope.get("state", {}).get("spare", False)
         scope = {**scope, "path": path, "state": {"request": name}}
 
         started = False
@@ -120,8 +122,10 @@ class _Outer:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = headers["request-id"] = name
                 headers["x-content-type-options"] = "nosniff"
+                if spare:
+                    headers["connection"] = "close"
                 route, status = self._route(scope), message["status"]
-                self._desk.metrics.response(route, status)
+                self._desk.metrics.response(route, status, scope["state"].get("model", ""))
                 if (
                     status >= 400 and route != "/health"
                 ):  # without the words of the error, which may repeat some of the request
@@ -129,6 +133,9 @@ class _Outer:
             await send(message)
 
         try:
+            if spare and path not in OPEN:
+                await refusal(scope, FULL)(scope, receive, sending)
+                return
             await self._app(scope, receive, sending)
         except Exception as error:  # noqa: BLE001  # the last line of defence
             _unexpected(error)

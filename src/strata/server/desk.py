@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from strata.server import replying
 from strata.server.ask import Ask
+from strata.server.connection import Door
 from strata.server.dialects.responses.store import Store
 from strata.server.errors import ApiError
+from strata.server.fleet.fleet import Fleet, opened
 from strata.server.metrics import Metrics
 from strata.server.monitor import Monitor
 from strata.server.options import Options
-from strata.server.rendering import turns
+from strata.server.rendering import Turn, turns
 from strata.server.run import Run
 from strata.server.served import Served
 from strata.server.writing import Writer
@@ -27,23 +30,44 @@ class Desk:
 
     Attributes:
         options: how it is set up.
-        served: the model.
+        fleet: the models.
+        door: the connections.
         metrics: numbers.
         monitor: the same for the page, and requests one by one.
         responses: those that are kept.
         ending: whether the server is about to end.
     """
 
-    def __init__(self, served: Served, options: Options) -> None:
-        self.served = served
+    def __init__(self, served: Served | Fleet, options: Options) -> None:
+        self.fleet = Fleet.of(served) if isinstance(served, Served) else served
         self.options = options
-        self.metrics = Metrics(lambda: served.status, lambda: served.client.stats, served.name)
+        self.door = Door(options.connections, options.unread)
+        self.metrics = Metrics(self.fleet, self.door)
         self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()
-        self.monitor = Monitor(lambda: (self.served,), lambda: self._runs, lambda: self.ending)
+        self.monitor = Monitor(lambda: self.fleet.all, lambda: self._runs, lambda: self.ending)
 
-    async def answer(self, request: Request, ask: Ask, writer: Writer) -> Response:
+    @property
+    def served(self) -> Served:
+        """The model that is meant where none is named."""
+        return self.fleet.first
+
+    async def model(self, request: Request, name: object) -> Served:
+        """The model that a request names, its words at hand.
+
+        Raises:
+            ApiError: there is none of this name, or its file cannot be used.
+        """
+        served = self.fleet.find(name) if self.fleet.several else self.served
+        if served is None:
+            known = ", ".join(repr(one.name) for one in self.fleet.all)
+            text = f"there is no model {str(name)[:100]!r} here; there are {known[:1000]}"
+            raise ApiError(404, text, param="model", code="model_not_found")
+        request.scope.setdefault("state", {})["model"] = served.name
+        return await opened(served)
+
+    async def answer(self, request: Request, served: Served, ask: Ask, writer: Writer) -> Response:
         """Answer a request in the writer's dialect.
 
         Raises:
@@ -51,16 +75,28 @@ class Desk:
         """
         if self.ending:
             raise ApiError(503, "the server is ending", code="shutdown", retry=5)
-        served = self.served
-        served.demand()
-        prepared = await asyncio.to_thread(turns, served, ask, self.options)
-        run = Run(served, ask, prepared)
+        if served.awaited:
+            served.demand()
+        run = Run(served, ask, self._prepare)
         run.path = request.scope["path"]
         run.name = request.scope.get("state", {}).get("request", "")
         self._runs.add(run)
         if ask.stream:
             return await replying.stream(run, writer, self.options.sign, self._ended)
         return await replying.whole(run, writer, request.receive, self._ended)
+
+    async def _prepare(self, run: Run) -> Sequence[Turn]:
+        """What is to be computed; what can be checked before its model is there is checked before."""
+        early = None
+        if run.served.known is not None:
+            early = await asyncio.to_thread(turns, run.served, run.ask, self.options)
+
+        def waits() -> None:
+            run.waiting = True
+
+        run.leave = await self.fleet.enter(run.served, waits)
+        run.waiting = False
+        return await asyncio.to_thread(turns, run.served, run.ask, self.options) if early is None else early
 
     def end(self) -> None:
         """The server ends: end what is under way, with an error in its own form."""
@@ -78,6 +114,8 @@ class Desk:
         if run not in self._runs:
             return
         self._runs.discard(run)
+        if not run.answers and run.error is not None and not run.begun:
+            return  # it was refused, which has a line of its own
         seconds = time.monotonic() - run.began
         self.metrics.ended(run, seconds)
         self.monitor.ended(run, seconds)

@@ -1,16 +1,19 @@
 """Numbers for Prometheus: vLLM's names where it has them, ours for the rest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from strata.server.connection import Door
+from strata.server.fleet.fleet import Fleet
 from strata.server.monitor.machine import Processes, memory
 from strata.server.monitor.numbers import Numbers
 from strata.server.run import Run
-from strata.worker import State, Status
+from strata.server.served import Served
+from strata.worker import State
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nobody asked for
 
@@ -23,107 +26,140 @@ class Metrics:
     """Counters of one server.
 
     Args:
-        status: of the engine, never waiting.
-        stats: the engine's own counters as of its last sign of life.
-        model: the model's name, a label of all.
+        fleet: the models; a model's name is a label of all their numbers.
+        door: the connections.
     """
 
-    def __init__(self, status: Callable[[], Status], stats: Callable[[], dict[str, Any]], model: str) -> None:
+    def __init__(self, fleet: Fleet, door: Door) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Engine(status, stats, model))
-        self._registry.register(_Machine(status, model))
+        self._registry.register(_Engines(fleet))
+        self._registry.register(_Connections(door))
+        self._registry.register(_Machine(fleet))
         label = ("model_name",)
 
         def counter(name: str, meaning: str, *more: str) -> Counter:
             return Counter(name, meaning, (*label, *more), registry=self._registry)
 
         def histogram(name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, meaning, label, buckets=buckets, registry=self._registry).labels(model)
+            return Histogram(name, meaning, label, buckets=buckets, registry=self._registry)
 
-        self._model = model
+        # What belongs to no model, an unknown route for example, counts as the first one's where there is only one.
+        self._default = "" if fleet.several else fleet.first.name
         self._ended = counter("vllm:request_success", "Answers by the reason of their end.", "finished_reason")
         self._failed = counter("strata:request_errors", "Requests that failed, by kind.", "kind")
         self._responses = counter("strata:http_responses", "Answers of HTTP by route and status.", "route", "status")
-        self._prompt = counter("vllm:prompt_tokens", "Tokens of prompts.").labels(model)
-        self._generated = counter("vllm:generation_tokens", "Tokens of answers.").labels(model)
-        self._queried = counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up.").labels(model)
-        self._hit = counter("vllm:prefix_cache_hits", "Tokens of prompts that were not read again.").labels(model)
-        self._drafted = counter("vllm:spec_decode_num_draft_tokens", "Tokens guessed ahead.").labels(model)
-        self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guesses that were right.").labels(model)
-        self._reading = counter("strata:reading_seconds", "Time spent reading prompts.").labels(model)
-        self._read = counter("strata:read_tokens", "Tokens of prompts that were read.").labels(model)
+        self._prompt = counter("vllm:prompt_tokens", "Tokens of prompts.")
+        self._generated = counter("vllm:generation_tokens", "Tokens of answers.")
+        self._queried = counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up.")
+        self._hit = counter("vllm:prefix_cache_hits", "Tokens of prompts that were not read again.")
+        self._drafted = counter("vllm:spec_decode_num_draft_tokens", "Tokens guessed ahead.")
+        self._accepted = counter("vllm:spec_decode_num_accepted_tokens", "Guesses that were right.")
+        self._reading = counter("strata:reading_seconds", "Time spent reading prompts.")
+        self._read = counter("strata:read_tokens", "Tokens of prompts that were read.")
         self._first = histogram("vllm:time_to_first_token_seconds", "From request to first token.", _SECONDS)
         self._each = histogram("vllm:time_per_output_token_seconds", "Between two tokens.", _PER_TOKEN)
         self._whole = histogram("vllm:e2e_request_latency_seconds", "From request to end.", _SECONDS)
         self._queue = histogram("vllm:request_queue_time_seconds", "Waiting for a turn.", _SECONDS)
+        for served in fleet.all:  # they are there from the start, with zeros
+            for one in (self._prompt, self._generated, self._queried, self._hit, self._drafted, self._accepted):
+                one.labels(served.name)
+            for other in (self._reading, self._read, self._first, self._each, self._whole, self._queue):
+                other.labels(served.name)
 
-    def response(self, route: str, status: int) -> None:
+    def response(self, route: str, status: int, model: str = "") -> None:
         """An answer of HTTP was begun."""
-        self._responses.labels(self._model, route, str(status)).inc()
+        self._responses.labels(model or self._default, route, str(status)).inc()
 
     def ended(self, run: Run, seconds: float) -> None:
         """A request is over, however it ended."""
+        model = run.served.name
         if run.error is not None:
-            self._failed.labels(self._model, run.error.kind or "failed").inc()
+            self._failed.labels(model, run.error.kind or "failed").inc()
         for answer in run.answers:
             usage = answer.usage
             reason = answer.reason or ("error" if run.error is not None else "abort")
             if reason != "error":
-                self._ended.labels(self._model, {"cancelled": "abort"}.get(reason, reason)).inc()
-            self._prompt.inc(usage.prompt)
-            self._queried.inc(usage.prompt)
-            self._hit.inc(usage.cached)
-            self._generated.inc(usage.generated)
-            self._drafted.inc(usage.drafted)
-            self._accepted.inc(usage.accepted)
-            self._reading.inc(max(0.0, usage.reading_s))
-            self._read.inc(max(0, answer.progress.read - answer.progress.cached))
-            self._queue.observe(usage.waiting_s)
+                self._ended.labels(model, {"cancelled": "abort"}.get(reason, reason)).inc()
+            self._prompt.labels(model).inc(usage.prompt)
+            self._queried.labels(model).inc(usage.prompt)
+            self._hit.labels(model).inc(usage.cached)
+            self._generated.labels(model).inc(usage.generated)
+            self._drafted.labels(model).inc(usage.drafted)
+            self._accepted.labels(model).inc(usage.accepted)
+            self._reading.labels(model).inc(max(0.0, usage.reading_s))
+            self._read.labels(model).inc(max(0, answer.progress.read - answer.progress.cached))
+            self._queue.labels(model).observe(usage.waiting_s)
             if answer.first is not None:
-                self._first.observe(answer.first - run.began)
+                self._first.labels(model).observe(answer.first - run.began)
             if usage.generated > 1 and usage.decoding_s > 0:
-                self._each.observe(usage.decoding_s / (usage.generated - 1))
-        self._whole.observe(seconds)
+                self._each.labels(model).observe(usage.decoding_s / (usage.generated - 1))
+        self._whole.labels(model).observe(seconds)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
-class _Engine(Collector):
-    """What the engine says of itself, as of its last sign of life."""
+class _Engines(Collector):
+    """All engines: each number once, with a row for each model."""
 
-    def __init__(self, status: Callable[[], Status], stats: Callable[[], dict[str, Any]], model: str) -> None:
-        self._status, self._stats, self._model = status, stats, model
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._engines = [_Engine(served) for served in fleet.all]
 
     def collect(self) -> Iterable[Metric]:
         """The numbers as they are now."""
-        status = self._status()
+        found: dict[str, Metric] = {}
+        for engine in self._engines:
+            for metric in engine.collect():
+                if metric.name in found:
+                    found[metric.name].samples += metric.samples
+                else:
+                    found[metric.name] = metric
+        yield from found.values()
+        past, fleet = self._fleet.history, self._fleet
+        waiting = {served.name: float(fleet.waiting(served)) for served in fleet.all}
+        yield _gauge("strata:model_requests_waiting", "Requests that wait until their model is loaded.", waiting)
+        yield _counter("strata:model_loads", "Loads on demand.", {m: p.loads for m, p in past.items()})
+        yield _counter("strata:model_load_failures", "Loads that failed.", {m: p.failures for m, p in past.items()})
+        yield _counter("strata:model_unloads", "Times it was unloaded.", {m: p.unloads for m, p in past.items()})
+        yield _counter("strata:model_load_seconds", "Time that loads took.", {m: p.seconds for m, p in past.items()})
+
+
+class _Engine(Collector):
+    """What the engine says of itself, as of its last sign of life."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._model = served, served.name
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        status = self._served.status
         for name, meaning, value in (
             ("vllm:num_requests_running", "Requests that are read or answered.", status.running),
             ("vllm:num_requests_waiting", "Requests that wait.", status.waiting),
             ("strata:engine_loaded_share", "How much of the model is loaded.", status.loaded),
             ("strata:engine_silent_seconds", "Since the engine's last sign of life.", status.silent),
         ):
-            yield self._gauge(name, meaning, value)
-        yield self._counter("strata:engine_restarts", "Starts after a death.", status.restarts)
+            yield _gauge(name, meaning, {self._model: float(value)})
+        yield _counter("strata:engine_restarts", "Starts after a death.", {self._model: float(status.restarts)})
         state = GaugeMetricFamily("strata:engine_state", "1 for the state it is in.", labels=["model_name", "state"])
         for known in State:
             state.add_metric([self._model, known], float(status.state is known))
         yield state
-        yield self._counter("strata:engine_stalls", "Silences of five seconds or more.", status.stalls)
-        stats = self._stats()
+        yield _counter("strata:engine_stalls", "Silences of five seconds or more.", {self._model: float(status.stalls)})
+        stats = self._served.client.stats
         numbers = Numbers.of(stats)
         for name, meaning, speed in (
             ("vllm:avg_prompt_throughput_toks_per_s", "Tokens of prompts read a second, now.", numbers.read_speed),
             ("vllm:avg_generation_throughput_toks_per_s", "Tokens of answers a second, now.", numbers.answer_speed),
         ):
-            yield self._gauge(name, meaning, speed if status.ready else 0.0)
+            yield _gauge(name, meaning, {self._model: float(speed if status.ready else 0.0)})
         yield from self._drafts(numbers)
         yield from self._work(numbers)
         told = {"drafts", "sources", "experts", "phases"}
         for name, value in sorted(_flat({name: value for name, value in stats.items() if name not in told})):
-            yield self._gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", value)
+            yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", {self._model: value})
 
     def _drafts(self, numbers: Numbers) -> Iterable[Metric]:
         """Guesses by their place behind the newest token, which vLLM counts from 0, and by where they come from."""
@@ -164,22 +200,12 @@ class _Engine(Collector):
             phases.add_metric([self._model, phase], seconds)
         yield phases
 
-    def _counter(self, name: str, meaning: str, value: float) -> CounterMetricFamily:
-        family = CounterMetricFamily(name, meaning, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
-
-    def _gauge(self, name: str, meaning: str, value: float) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, meaning, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
-
 
 class _Machine(Collector):
     """Memory and processes."""
 
-    def __init__(self, status: Callable[[], Status], model: str) -> None:
-        self._status, self._model = status, model
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._processes = Processes()
 
     def collect(self) -> Iterable[Metric]:
@@ -190,10 +216,42 @@ class _Machine(Collector):
             if value is not None:
                 ram.add_metric([what], value)
         yield ram
-        resident = GaugeMetricFamily("strata:process_resident_bytes", "Memory of a process.", labels=["process"])
-        for process in self._processes.look([(self._model, self._status().pid)]):
-            resident.add_metric([process.kind], process.resident)
+        resident = GaugeMetricFamily(
+            "strata:process_resident_bytes", "Memory of a process.", labels=["process", "name"]
+        )
+        for process in self._processes.look((served.name, served.status.pid) for served in self._fleet.all):
+            resident.add_metric([process.kind, process.name], process.resident)
         yield resident
+
+
+class _Connections(Collector):
+    """Who is there, whatever the model."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers as they are now."""
+        door = self._door
+        yield GaugeMetricFamily("strata:connections", "Open connections.", value=len(door))
+        yield CounterMetricFamily("strata:connections_refused", "Connections beyond the limit.", value=door.refused)
+        yield CounterMetricFamily(
+            "strata:connections_dropped", "Connections that rested and were closed for new ones.", value=door.dropped
+        )
+
+
+def _gauge(name: str, meaning: str, values: dict[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=["model_name"])
+    for model, value in values.items():
+        family.add_metric([model], value)
+    return family
+
+
+def _counter(name: str, meaning: str, values: dict[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=["model_name"])
+    for model, value in values.items():
+        family.add_metric([model], value)
+    return family
 
 
 def _flat(values: dict[str, Any], before: str = "") -> Iterable[tuple[str, float]]:

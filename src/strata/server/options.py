@@ -23,6 +23,8 @@ class Options:
         reading: seconds that a request's body may take to arrive.
         sign: seconds after which a stream without news says that it lives.
         idle: seconds that a connection may wait for its next request.
+        connections: how many may be open; a few more of this machine are taken for `/health` and the like.
+        unread: seconds that a client may take nothing of what is sent to it.
         drain: seconds that answers under way may still take when the server ends.
         strict: refuse fields that no list knows; otherwise they are left out.
         responses: how many responses are kept for clients that go on with one by its name.
@@ -48,6 +50,8 @@ class Options:
     reading: float = 60.0
     sign: float = 5.0
     idle: float = 120.0
+    connections: int = 512
+    unread: float = 60.0
     drain: float = 2.0
     strict: bool = True
     responses: int = 0

@@ -59,6 +59,7 @@ async def whole(run: Run, writer: Writer, receive: Receive, on_end: OnEnd) -> Re
 
     async def work() -> None:
         async with run:
+            await run.prepared()
             while not run.over:
                 news = await run.next(3600)
                 if news is not None:
@@ -86,6 +87,7 @@ class Stream(Response):
         """Send it, for as long as the client is there."""
 
         async def work() -> None:
+            self._run.begun = True
             await send({"type": "http.response.start", "status": 200, "headers": self._told})
             async with contextlib.aclosing(self._chunks()) as chunks:
                 async for chunk in chunks:
@@ -103,6 +105,8 @@ class Stream(Response):
     async def _chunks(self) -> AsyncGenerator[bytes]:
         run, writer = self._run, self._writer
         try:
+            while not await run.prepared(self._sign):
+                yield sse.comment("waiting for the model")
             yield writer.begin(run)
             if self._first is not None:
                 yield writer.more(*self._first)
@@ -127,12 +131,17 @@ class Stream(Response):
 async def stream(run: Run, writer: Writer, sign: float, on_end: OnEnd) -> Response:
     """The answer as a stream, begun once there is news or patience is at an end.
 
+    It is prepared before, however long that takes, so that refusals have their own status; but for a request that waits
+    for its model to be loaded.
+
     Raises:
         ApiError: the request failed before it began.
     """
     await run.__aenter__()
     try:
-        first = await run.next(PATIENCE)
+        while not await run.prepared(PATIENCE) and not run.waiting:
+            pass
+        first = await run.next(PATIENCE) if run.answers else None
     except BaseException:
         await run.__aexit__(None, None, None)
         on_end(run)

@@ -53,41 +53,49 @@ def _client(request: Request) -> str:
 async def chat(request: Request, desk: Desk) -> Response:
     """OpenAI's chat."""
     body = await read_object(request, desk.options)
+    served = await desk.model(request, body.get("model"))
     ask, wishes = read_chat(body, desk.options, _client(request))
-    writer = ChatWriter(desk.served, ask.tools.custom, wishes, shown=ask.thinking.shown)
-    return await desk.answer(request, ask, writer)
+    writer = ChatWriter(served, ask.tools.custom, wishes, shown=ask.thinking.shown)
+    return await desk.answer(request, served, ask, writer)
 
 
 async def completions(request: Request, desk: Desk) -> Response:
     """OpenAI's continuation of texts."""
     body = await read_object(request, desk.options)
-    vocabulary = desk.served.demand().vocabulary
+    served = await desk.model(request, body.get("model"))
+    if served.awaited:
+        served.demand()
     read = await asyncio.to_thread(
-        read_completion, body, desk.served.tokenizer, vocabulary, desk.options, _client(request)
+        read_completion, body, served.tokenizer, served.vocabulary, desk.options, _client(request)
     )
     ask, wishes, echo = read
-    return await desk.answer(request, ask, CompletionWriter(desk.served, wishes, echo=echo, prompts=len(ask.prompts)))
+    writer = CompletionWriter(served, wishes, echo=echo, prompts=len(ask.prompts))
+    return await desk.answer(request, served, ask, writer)
 
 
 async def messages(request: Request, desk: Desk) -> Response:
     """Anthropic's messages."""
     body = await read_object(request, desk.options)
+    served = await desk.model(request, body.get("model"))
     ask = read_message(body, desk.options, _client(request))
-    return await desk.answer(request, ask, MessageWriter(desk.served, ask))
+    return await desk.answer(request, served, ask, MessageWriter(served, ask))
 
 
 async def count_tokens(request: Request, desk: Desk) -> Response:
     """Anthropic's count of a prompt's tokens."""
     body = await read_object(request, desk.options)
-    desk.served.demand()
-    return json_response(await asyncio.to_thread(count, body, desk.served, desk.options))
+    served = await desk.model(request, body.get("model"))
+    if served.awaited:
+        served.demand()
+    return json_response(await asyncio.to_thread(count, body, served, desk.options))
 
 
 async def responses(request: Request, desk: Desk) -> Response:
     """OpenAI's responses."""
     body = await read_object(request, desk.options)
+    served = await desk.model(request, body.get("model"))
     ask, echo = read_response(body, desk.options, _client(request), desk.responses)
-    return await desk.answer(request, ask, ResponseWriter(desk.served, ask, echo, desk.responses))
+    return await desk.answer(request, served, ask, ResponseWriter(served, ask, echo, desk.responses))
 
 
 async def one_response(request: Request, desk: Desk) -> Response:
@@ -109,34 +117,37 @@ async def embeddings(request: Request, desk: Desk) -> Response:
 async def tokenize(request: Request, desk: Desk) -> Response:
     """Text or conversation to tokens."""
     body = await read_object(request, desk.options)
-    desk.served.demand()
-    return json_response(await asyncio.to_thread(tokens.tokenize, body, desk.served, desk.options))
+    served = await desk.model(request, body.get("model"))
+    if served.awaited:
+        served.demand()
+    return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.options))
 
 
 async def detokenize(request: Request, desk: Desk) -> Response:
     """Tokens to text."""
     body = await read_object(request, desk.options)
-    return json_response(await asyncio.to_thread(tokens.detokenize, body, desk.served, desk.options))
+    served = await desk.model(request, body.get("model"))
+    return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.options))
 
 
 async def list_models(_request: Request, desk: Desk) -> Response:
     """What is served."""
-    return json_response(health.models(desk.served))
+    return json_response(health.models(desk.fleet))
 
 
 async def one_model(request: Request, desk: Desk) -> Response:
     """One of it."""
     name = request.path_params["name"]
-    if name != desk.served.name:
-        raise ApiError(
-            404, f"there is no model {name[:100]!r} here; there is {desk.served.name!r}", code="model_not_found"
-        )
-    return json_response(health.model(desk.served))
+    served = desk.fleet.find(name)
+    if served is None:
+        known = ", ".join(repr(one.name) for one in desk.fleet.all)
+        raise ApiError(404, f"there is no model {name[:100]!r} here; there is {known[:1000]}", code="model_not_found")
+    return json_response(health.model(desk.fleet, served))
 
 
 async def healthy(_request: Request, desk: Desk) -> Response:
     """Whether a request would be answered now."""
-    status, told = (503, {"status": "ending"}) if desk.ending else health.health(desk.served)
+    status, told = (503, {"status": "ending"}) if desk.ending else health.health(desk.fleet)
     return json_response(told, status, {"retry-after": "1"} if status == 503 else None)
 
 
@@ -150,14 +161,14 @@ async def metrics(_request: Request, desk: Desk) -> Response:
     return PlainTextResponse(desk.metrics.text(), media_type=CONTENT_TYPE)
 
 
-async def props(_request: Request, desk: Desk) -> Response:
-    """What is served and how."""
-    return json_response(health.props(desk))
+async def props(request: Request, desk: Desk) -> Response:
+    """What is served and how; `?model=NAME` says which."""
+    return json_response(health.props(desk, await desk.model(request, request.query_params.get("model"))))
 
 
-async def slots(_request: Request, desk: Desk) -> Response:
-    """How many conversations are computed."""
-    return json_response(health.slots(desk))
+async def slots(request: Request, desk: Desk) -> Response:
+    """How many conversations are computed; `?model=NAME` says of which."""
+    return json_response(health.slots(await desk.model(request, request.query_params.get("model"))))
 
 
 async def openapi(_request: Request, desk: Desk) -> Response:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
@@ -20,25 +21,86 @@ class Served:
     Attributes:
         name: what clients call it.
         client: the engine.
-        tokenizer: text to tokens and back.
-        template: renders conversations; None if the file has none.
-        efforts: what it says for each effort.
-        path: the file, for people.
+        aliases: other names; * stands for anything.
+        awaited: it is loaded when the server starts, and until it has been there once requests are refused.
         error: why it could not be loaded.
         created: when it was put behind the server, in seconds since 1970.
     """
 
-    def __init__(self, client: Client, file: ModelFile, name: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        file: ModelFile | Callable[[], ModelFile],
+        name: str,
+        *,
+        aliases: tuple[str, ...] = (),
+        awaited: bool = True,
+    ) -> None:
+        """Put a model behind the server.
+
+        Args:
+            client: its engine.
+            file: the model's file, or what opens it when it is needed first.
+            name: what clients call it.
+            aliases: other names.
+            awaited: the engine is being loaded; otherwise whoever has it loaded says so (`loaded`).
+        """
         self.name = name
         self.client = client
-        self.tokenizer: Tokenizer = file.tokenizer
-        self.template: ChatTemplate | None = file.template
-        self.efforts = Efforts(self.template) if self.template is not None else None
-        self.path = str(file.path)
+        self.aliases = aliases
+        self.awaited = awaited
         self.created = int(time.time())
-        self._ready: Ready | None = None
         self.error: StrataError | None = None
-        threading.Thread(target=self._wait, name="strata-wait-ready", daemon=True).start()
+        self._file = file
+        self._opening = threading.Lock()
+        self._ready: Ready | None = None
+        if awaited:
+            threading.Thread(target=self._wait, name="strata-wait-ready", daemon=True).start()
+
+    def open(self) -> ModelFile:
+        """The file; reading its words takes a moment the first time.
+
+        Raises:
+            StrataError: it cannot be used; the next call tries again.
+        """
+        with self._opening:
+            if not isinstance(self._file, ModelFile):
+                file = self._file()
+                _ = file.tokenizer, file.template
+                self._file = file
+            return self._file
+
+    @property
+    def opened(self) -> bool:
+        """Whether the words are there."""
+        return isinstance(self._file, ModelFile)
+
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        """Text to tokens and back."""
+        return self.open().tokenizer
+
+    @property
+    def template(self) -> "ChatTemplate | None":
+        """Renders conversations; None if the file has none."""
+        return self.open().template
+
+    @property
+    def efforts(self) -> Efforts | None:
+        """What the template says for each effort."""
+        template = self.template
+        if template is None:
+            return None
+        if self._efforts is None:
+            self._efforts = Efforts(template)
+        return self._efforts
+
+    _efforts: Efforts | None = None
+
+    @property
+    def path(self) -> str:
+        """The file, for people."""
+        return str(self.open().path)
 
     @property
     def status(self) -> Status:
@@ -51,10 +113,19 @@ class Served:
         return self._ready
 
     @property
+    def vocabulary(self) -> int:
+        """Rows of the model's head; before it was ever loaded, the tokenizer's entries."""
+        return self.tokenizer.size if self._ready is None else self._ready.vocabulary
+
+    @property
     def ready(self) -> bool:
         """Whether a request would be worked on at once, or after waking the engine."""
         status = self.status
         return self._ready is not None and (status.ready or status.state is State.ASLEEP)
+
+    def loaded(self) -> None:
+        """The engine is ready: what it says of itself holds from now on."""
+        self._ready = self.client.wait_ready(1.0)
 
     def demand(self) -> Ready:
         """What the engine is and takes.

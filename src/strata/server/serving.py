@@ -9,17 +9,13 @@ import socket
 import time
 from collections.abc import Callable, Generator
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from strata.errors import StrataError
 from strata.server.app import create_app
+from strata.server.connection import descriptors
 from strata.server.desk import Desk
 from strata.server.options import Options
-
-HEAD = 20.0
-"""Seconds in which the head of a request has to be there."""
 
 _AFTER = 1.5
 """Seconds that answers may take to say that they were ended."""
@@ -78,40 +74,6 @@ def _other(options: Options) -> str:
     return "another strata server" if ours else "another program"
 
 
-class _Protocol(H11Protocol):
-    """Does not wait for the rest of a request's head for ever; the body has a limit of its own."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first request has to come."""
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        """More of a request."""
-        super().data_received(data)
-        partly = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if self._late is not None and not partly:
-            self._late.cancel()
-            self._late = None
-        elif self._late is None and partly:
-            self._late = self.loop.call_later(HEAD, self.transport.close)
-
-    def shutdown(self) -> None:
-        """End it once its request is answered; one that is broken already, at once."""
-        try:
-            super().shutdown()
-        except h11.ProtocolError:
-            self.transport.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Nothing comes any more."""
-        if self._late is not None:
-            self._late.cancel()
-        super().connection_lost(error)
-
-
 class _Server(uvicorn.Server):
     """Ends answers in good order before connections are closed."""
 
@@ -119,6 +81,16 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._desk = desk
         self._ending: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        self._desk.fleet.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        self._desk.fleet.stop()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -180,7 +152,9 @@ def serve(desk: Desk, listener: socket.socket, tell: Callable[[str], None]) -> N
     server = server_of(desk)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    tell(f"serving {desk.served.name} at {address}")
+    tell(f"serving {', '.join(served.name for served in desk.fleet.all)} at {address}")
+    if scarce := descriptors(desk.options.connections):
+        tell(f"warning: {scarce}")
     with contextlib.closing(listener):
         asyncio.run(_main(server, desk, listener, tell))
     if desk.served.error is not None:
@@ -196,8 +170,10 @@ async def _main(server: "_Server", desk: Desk, listener: socket.socket, tell: Ca
 
 
 async def _watch(server: "_Server", desk: Desk, tell: Callable[[str], None]) -> None:
-    """Tell when the model is there; end if it never will be."""
+    """Tell when the model is there; end if it never will be. Those on demand come and go, which the log says."""
     served = desk.served
+    if not served.awaited:
+        return
     while served.known is None and served.error is None:  # noqa: ASYNC110  # set by a thread that knows no loop
         await asyncio.sleep(0.05)
     if served.error is None:
@@ -210,7 +186,7 @@ def server_of(desk: Desk) -> _Server:
     """A server that is not running yet."""
     config = uvicorn.Config(
         create_app(desk),
-        http=_Protocol,
+        http=desk.door.protocol(),
         ws="none",
         lifespan="off",
         loop="asyncio",

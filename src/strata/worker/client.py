@@ -200,6 +200,22 @@ class Client:
         """A round trip through the engine's work loop."""
         return self._supervisor.ask(m.Ping)
 
+    def wake(self) -> None:
+        """Start an engine that sleeps or was given up; does not wait for it."""
+        self._supervisor.wake()
+
+    def sleep(self) -> bool:
+        """Unload an engine that has nothing to do, until the next request or `wake`; its process ends.
+
+        Does not wait. Returns whether it goes: one that has a request stays. What it keeps is saved, if it has a
+        folder for it.
+        """
+        return self._supervisor.sleep()
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Call this, from whatever thread, each time `status` may have another state; it must not wait for anything."""
+        self._supervisor.on_change(notify)
+
     def restart(self) -> None:
         """Try again after the engine was given up, or replace a running one; requests it has begun fail."""
         self._supervisor.restart()

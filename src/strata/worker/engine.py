@@ -3,12 +3,24 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from strata.errors import QueueFullError, StrataError
+from strata.worker.errors import Kind
 from strata.worker.messages import Failed, Finished, Holdings, Progress, Ready, Submit, Tokens
 
 OnLoad = Callable[[int, int], None]
 
 Answer = Progress | Tokens | Finished | Failed
 """What an engine says of one request."""
+
+
+def refused(request: str, error: BaseException) -> Failed:
+    """What is said of a request that could not be taken."""
+    if isinstance(error, QueueFullError):
+        numbers = {"running": error.running, "waiting": error.waiting, "bound": error.bound}
+        return Failed(request, Kind.QUEUE_FULL, str(error), numbers=numbers)
+    if isinstance(error, StrataError):
+        return Failed(request, Kind.BAD_REQUEST, str(error), type(error).__name__)
+    return Failed(request, Kind.FAILED, f"unexpected {type(error).__name__}: {error}")
 
 
 class Engine(Protocol):

@@ -32,6 +32,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept; None for the device's own.
         device: where to run, see `strata.loading.network.load_network`.
+        ram: most bytes of main memory for weights; None for what is available.
+        ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
         vram: bytes of the GPU's memory to take at most; None for all that is free.
     """
 
@@ -42,6 +44,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     rope_scale: float | None = None
     kv: str | None = None
     device: str = "auto"
+    ram: int | None = None
+    ngram: str | None = None
     vram: int | None = None
 
 
@@ -183,7 +187,9 @@ class Ping(Message, frozen=True, tag="ping"):
 
 
 class Shutdown(Message, frozen=True, tag="shutdown"):
-    """End: requests under way fail with the kind shutdown, what is to be saved is saved."""
+    """End: requests under way fail with the kind shutdown, what is to be saved is saved, within so many seconds."""
+
+    seconds: float = 5.0
 
 
 Order = Start | Submit | Cancel | AskStats | AskTrace | Ping | Shutdown

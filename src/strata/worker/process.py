@@ -13,9 +13,9 @@ import threading
 import time
 from typing import NoReturn, cast
 
-from strata.errors import QueueFullError, StrataError
+from strata.errors import StrataError
 from strata.worker import messages as m
-from strata.worker.engine import Engine, OnLoad
+from strata.worker.engine import Engine, OnLoad, refused
 from strata.worker.errors import Kind, ProtocolError, is_memory
 from strata.worker.wire import encode, orders, receive
 
@@ -45,6 +45,7 @@ class Process:
         self._beaten = 0.0
         self._serving = False
         self._code = 0
+        self._grace = GRACE
         self._sending = threading.Lock()  # the loop, and the reader when it finds garbage
 
     def run(self) -> int:
@@ -76,7 +77,7 @@ class Process:
         except Exception as error:  # noqa: BLE001
             return self._broken(error, "in the engine's loop")
         finally:
-            self._alarm(GRACE)
+            self._alarm(self._grace)
             engine.close()
         return self._code
 
@@ -93,6 +94,7 @@ class Process:
             pause = self._beat if idle else min(self._beat, engine.wait())
             for order in self._orders(pause):
                 if order is None or isinstance(order, m.Shutdown):
+                    self._grace = GRACE if order is None else max(GRACE, order.seconds)
                     return
                 self._obey(engine, order)
             if not engine.idle:
@@ -137,15 +139,10 @@ class Process:
     def _submit(self, engine: Engine, request: m.Submit) -> None:
         try:
             engine.submit(request)
-        except QueueFullError as error:
-            numbers = {"running": error.running, "waiting": error.waiting, "bound": error.bound}
-            self._send(m.Failed(request.id, Kind.QUEUE_FULL, str(error), numbers=numbers))
-        except StrataError as error:
-            self._send(m.Failed(request.id, Kind.BAD_REQUEST, str(error), type(error).__name__))
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001  # a fault in one request is that request's
-            self._send(m.Failed(request.id, Kind.FAILED, f"unexpected {type(error).__name__}: {error}"))
+            self._send(refused(request.id, error))
 
     def _live(self, engine: Engine) -> None:
         """Give a sign of life if one is due."""

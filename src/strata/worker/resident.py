@@ -3,9 +3,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Token, Trace
+from strata.errors import QueueFullError
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
 from strata.session.options import Options
@@ -13,11 +15,13 @@ from strata.session.scheduler import Scheduler
 from strata.text import Tokenizer
 from strata.worker import messages as m
 from strata.worker import values
-from strata.worker.engine import Answer, OnLoad
+from strata.worker.engine import Answer, OnLoad, refused
 from strata.worker.errors import Kind, is_device, is_memory
+from strata.worker.forms import Formed, Forms
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
+    from strata.loading.storage import Storage
     from strata.model import Network
     from strata.text.grammar import Grammars
 
@@ -30,6 +34,9 @@ class _Times:
     started: float | None = None
     first: float | None = None
 
+
+LOOK = 0.005
+"""Seconds between two looks at whether a form is compiled, while there is nothing else to do."""
 
 TOGETHER = 2048
 """Most tokens of a prompt that a GPU reads at once: others wait for a tenth of a second."""
@@ -55,6 +62,9 @@ class Resident:
         sampling: Sampling,
         trace: Trace,
         network: "Network",
+        *,
+        beside: bool = False,
+        storage: "Storage | None" = None,
     ) -> None:
         """Put together.
 
@@ -65,7 +75,10 @@ class Resident:
             sampling: values used where a request says nothing.
             trace: where the scheduler notes its windows.
             network: what the scheduler computes with.
+            beside: compile the forms of answers beside the work; otherwise a submission waits for its own.
+            storage: what reads its weights meanwhile.
         """
+        self._storage = storage
         self.ready = ready
         self.network = network
         self._scheduler = scheduler
@@ -74,6 +87,10 @@ class Resident:
         self._trace = trace
         self._times: dict[str, _Times] = {}
         self._grammars: Grammars | None = None
+        self._forms = Forms(self._compiled)
+        self._beside = beside
+        self._making = Lock()
+        self._early: list[Answer] = []  # ends of requests that the scheduler has never seen
         # Rows of the vocabulary that stand for nothing: padding entries, and rows beyond the tokenizer's list.
         self._banned = sorted(tokenizer.unused_ids | set(range(tokenizer.size, ready.vocabulary)))
 
@@ -92,9 +109,12 @@ class Resident:
             rope_scale=setup.rope_scale,
             kv=setup.kv,
             device=setup.device,
+            ram=setup.ram,
+            ngram=setup.ngram,
             vram=setup.vram,
             on_load=on_load,
             options=setup.options,
+            beside=True,
         )
 
     @classmethod
@@ -107,9 +127,12 @@ class Resident:
         rope_scale: float | None = None,
         kv: str | None = None,
         device: str = "auto",
+        ram: int | None = None,
+        ngram: str | None = None,
         vram: int | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
+        beside: bool = False,
     ) -> Self:
         """Load an open file.
 
@@ -120,22 +143,27 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
+            ram: most bytes of main memory for weights; None for what is available.
+            ngram: how rows of the n-gram table are read; None for what suits it.
             vram: bytes of the GPU's memory to take at most; None for all that is free.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
+            beside: compile forms of answers beside the work.
 
         Raises:
             StrataError: it cannot be loaded, or an option is unknown or out of range.
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement = load_network(
+        network, unused, placement, storage = load_network(
             file,
             threads=threads,
             context=context,
             rope_scale=rope_scale,
             kv=kv,
             device=device,
+            ram=ram,
+            ngram=ngram,
             vram=vram,
             conversations=scheduling.slots,
             on_load=on_load,
@@ -160,20 +188,40 @@ class Resident:
             placed=str(placement),
             why=placement.why,
         )
-        return cls(scheduler, file.tokenizer, ready, sampling, trace, network)
+        return cls(scheduler, file.tokenizer, ready, sampling, trace, network, beside=beside, storage=storage)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to compute."""
-        return self._scheduler.idle
+        return self._scheduler.idle and not self._forms and not self._early
 
     def wait(self) -> float:
-        """There is always something to do."""
-        return 0.0
+        """There is always something to do, unless all that there is waits for its form."""
+        return 0.0 if self._early or not self._scheduler.idle else LOOK
 
     def submit(self, request: m.Submit) -> None:
         """Take a request."""
         values.check(request, self.ready)
+        grammar = request.grammar
+        form = None
+        if grammar is not None and (form := self._forms.known(grammar)) is None:
+            if self._beside:
+                self._wait_for_form(request)
+                return
+            form = self._forms.compiled(grammar)
+        self._submit(request, form, time.monotonic())
+
+    def _wait_for_form(self, request: m.Submit) -> None:
+        values.sampling(request.sampling, self._sampling)
+        values.drafting(request.drafting)
+        slots, queue = self.ready.limits.conversations, self.ready.limits.queue
+        if len(self._forms) >= slots + queue:
+            raise QueueFullError(running=slots, waiting=len(self._forms) - slots, bound=queue)
+        self._forms.begin(request)
+
+    def _submit(self, request: m.Submit, form: "Constraint | None", began: float) -> None:
+        """Give a request to the scheduler; what it waited for its form counts."""
+        waited = time.monotonic() - began
         stops = self.ready.stop_ids if request.stop_ids is None else request.stop_ids
         self._scheduler.submit(
             Request(
@@ -183,11 +231,11 @@ class Resident:
                 stop_ids=frozenset(stops),
                 max_tokens=request.max_tokens,
                 drafting=values.drafting(request.drafting),
-                constraint=self._constraint(request),
+                constraint=self._constraint(request, form),
                 logprobs=request.logprobs,
                 banned=self._banned,
                 priority=request.priority,
-                timeout=request.timeout,
+                timeout=None if request.timeout is None else max(request.timeout - waited, 1e-3),
                 keep=request.keep,
                 marks=request.marks,
                 salt=request.salt,
@@ -195,15 +243,21 @@ class Resident:
             ),
             client=request.client,
         )
-        self._times[request.id] = _Times(time.monotonic())
+        self._times[request.id] = _Times(began)
 
     def cancel(self, request: str) -> None:
         """End a request; its last event comes with the next unit of work."""
-        self._scheduler.cancel(request)
+        formless = self._forms.cancel(request)
+        if formless is None:
+            self._scheduler.cancel(request)
+        else:
+            self._early.append(_unread(formless, "cancelled"))
 
     def tick(self) -> Sequence[Answer]:
         """One prompt pass or one window."""
-        answers: list[Answer] = []
+        answers = self._formed()
+        if self._scheduler.idle:
+            return answers
         pieces: dict[str, list[m.Piece]] = {}
         began = time.monotonic()
         events = self._scheduler.tick()
@@ -226,7 +280,8 @@ class Resident:
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        return asdict(self._scheduler.stats()) | self._trace.totals.values()
+        found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        return found | self._storage.stats() if self._storage else found
 
     def holdings(self) -> m.Holdings:
         """What is kept of conversations, and memory of the device."""
@@ -243,7 +298,10 @@ class Resident:
 
     def close(self) -> None:
         """Complete what is being saved."""
+        self._forms.close()
         self._scheduler.close()
+        if self._storage:
+            self._storage.end()
 
     def _pools(self) -> tuple[m.Pool, ...]:
         if not self.ready.device.startswith("cuda"):
@@ -254,8 +312,26 @@ class Resident:
         taken, used = torch.cuda.memory_reserved(self.ready.device), torch.cuda.memory_allocated(self.ready.device)
         return (m.Pool(torch.cuda.get_device_name(self.ready.device), total, free, taken, used),)
 
-    def _constraint(self, request: m.Submit) -> "Constraint | None":
-        form = self._form(request.grammar)
+    def _formed(self) -> list[Answer]:
+        """Submit what has its form now, and say what has ended without."""
+        ended, self._early = self._early, []
+        for formed in self._forms.late():
+            ended.append(_unread(formed, "timeout"))
+        for formed in self._forms.done():
+            if isinstance(formed.form, MemoryError):
+                raise formed.form
+            if isinstance(formed.form, BaseException):
+                ended.append(refused(formed.request.id, formed.form))
+                continue
+            try:
+                self._submit(formed.request, formed.form, formed.began)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a fault in one request is that request's
+                ended.append(refused(formed.request.id, error))
+        return ended
+
+    def _constraint(self, request: m.Submit, form: "Constraint | None") -> "Constraint | None":
         budget = request.budget
         if budget is None:
             return form
@@ -267,13 +343,13 @@ class Resident:
     def _spelled(self, token: int) -> bytes:
         return self._tokenizer.token_bytes(token) if token < self._tokenizer.size else b""
 
-    def _form(self, grammar: m.Grammar | None) -> "Constraint | None":
-        if grammar is None:
-            return None
+    def _compiled(self, grammar: m.Grammar) -> "Constraint":
+        """Compile a form; called from other threads."""
         from strata.text.grammar import Grammar, Grammars
         from strata.text.grammar import Kind as Language
 
-        self._grammars = self._grammars or Grammars(self._tokenizer, self.ready.vocabulary)
+        with self._making:
+            self._grammars = self._grammars or Grammars(self._tokenizer, self.ready.vocabulary)
         body = None if grammar.kind == "calls" else Grammar(Language(grammar.kind), grammar.source)
         return self._grammars.constraint(body, after=grammar.after, calls=grammar.calls)
 
@@ -299,3 +375,9 @@ class Resident:
             decoding_s=now - first,
         )
         return m.Finished(name, event.reason, usage, event.stop_id)
+
+
+def _unread(formed: Formed, reason: str) -> m.Finished:
+    """The end of a request that never had its form."""
+    usage = m.Usage(len(formed.request.prompt), waiting_s=time.monotonic() - formed.began)
+    return m.Finished(formed.request.id, reason, usage)

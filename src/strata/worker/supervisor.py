@@ -61,14 +61,15 @@ class Supervisor:
         self._asked: dict[int, Future[Any]] = {}
         self._stalls = Stalls()
         self._restarts = Restarts(limit=care.starts, first=care.pause)
-        self._state = State.STARTING
+        self._state = State.ASLEEP if care.asleep else State.STARTING
         self._cause: Cause | None = None
         self._loaded: tuple[int, int] | None = None
         self._doing = ""
         self._ready: m.Ready | None = None
         self._stats: dict[str, Any] = {}
         self._life: _Life | None = None
-        self._wanted = True
+        self._wanted = not care.asleep
+        self._listeners: list[Callable[[], None]] = []
         self._closing = False
         self._nonce = 0
         self._used = time.monotonic()
@@ -205,6 +206,30 @@ class Supervisor:
                 self._set(State.RESTARTING)
                 self._wanted = True
 
+    def wake(self) -> None:
+        """Start an engine that is not there, if it may be started; does not wait."""
+        with self._changed:
+            if self._state is State.FAILED:
+                self.restart()
+            elif self._state is State.ASLEEP:
+                self._want()
+                if self._life is None:
+                    self._set(State.STARTING)
+
+    def sleep(self) -> bool:
+        """Unload an engine that has nothing to do; what it keeps is saved. Returns whether it goes."""
+        with self._changed:
+            if self._state is not State.READY or self._life is None or len(self._requests):
+                return False
+            self._tell_to_end(self._life, self._care.saving)
+            self._set(State.ASLEEP)
+            return True
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Call this, from whatever thread, each time the state may be another. It must not wait for anything."""
+        with self._changed:
+            self._listeners.append(notify)
+
     def close(self, seconds: float = GRACE) -> None:
         """End the engine; what it is saving is completed. Requests under way fail with the kind shutdown."""
         with self._changed:
@@ -303,7 +328,7 @@ class Supervisor:
                 text = f"the engine ended {count} times in a row without an answer; the last time: {cause.text}"
                 self._cause = Cause(Kind.NOT_READY, text)
             # An engine that is loaded on demand is tried again at the next demand.
-            on_demand = self._care.idle is not None
+            on_demand = self._care.on_demand
             self._restarts.useless = 0
             self._requests.fail(self._no_engine, Stage.WAITING)
             self._wanted = False
@@ -383,9 +408,8 @@ class Supervisor:
             life.kills, life.newer, life.looked = life.newer, memory_kills(), now
         self._expire(now)
         idle = self._care.idle
-        if idle is not None and self._state is State.READY and not len(self._requests) and now - self._used > idle:
-            self._tell_to_end(life)
-            self._set(State.ASLEEP)
+        if idle is not None and self._state is State.READY and now - self._used > idle:
+            self.sleep()
 
     def _expire(self, now: float) -> None:
         """End what waited too long for an engine."""
@@ -407,6 +431,8 @@ class Supervisor:
     def _set(self, state: State) -> None:
         self._state = State.CLOSED if self._closing else state
         self._changed.notify_all()
+        for notify in self._listeners:
+            notify()
 
     def _want(self) -> None:
         self._wanted = self._wanted or self._life is None or self._life.on_purpose
@@ -419,7 +445,7 @@ class Supervisor:
     def _tell_to_end(self, life: _Life, seconds: float = GRACE) -> None:
         life.on_purpose = True
         life.kill_at = time.monotonic() + seconds
-        life.child.send(encode(m.Shutdown()))
+        life.child.send(encode(m.Shutdown(seconds)))
 
     def _share(self) -> float:
         """How much of the loading is done."""

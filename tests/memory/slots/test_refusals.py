@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.memory.slots import Move, Rule, SlotCache, SlotError
+from strata.memory.slots import Move, Rule, SlotCache, SlotError, moves_that_fit
 
 
 def cache() -> SlotCache:
@@ -71,6 +71,11 @@ def test_moves_that_are_out_of_date() -> None:
         c.begin(first._replace(slot=1))
 
 
+def test_heat_of_another_shape() -> None:
+    with pytest.raises(SlotError, match=r"shape \(4, 2\), and \(2, 4\) was expected"):
+        cache().turn(np.zeros((4, 2)))
+
+
 def test_a_late_answer_of_an_earlier_copy() -> None:
     c = cache()
     first = c.moves(1)[0]
@@ -111,3 +116,11 @@ def test_counts_stay_finite_over_a_long_time() -> None:
     c.seen(np.array([[0, 2]]))
     assert c.counts()[0, 1] == pytest.approx(1.0 + 10 * c.rule.share, rel=0.2)
     assert np.isfinite(c.counts()).all()
+
+
+def test_moves_keep_to_their_share_of_the_link() -> None:
+    assert moves_that_fit(1_750_000, 25e9, 0.012) == 17
+    assert moves_that_fit(4_000_000, 25e9, 0.012) == 7
+    assert moves_that_fit(4_000_000, 1e6, 0.012) == 1
+    with pytest.raises(SlotError, match="no moves fit"):
+        moves_that_fit(0, 25e9, 0.012)

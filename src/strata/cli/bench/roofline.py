@@ -24,10 +24,11 @@ def measured_roofline(settings: "Settings", depth: int, save: Path | None, conte
 
     from strata.api import load
     from strata.cli.bench.command import conditions, write
+    from strata.cli.session import located
     from strata.config.settings import rope_factor
 
     with load(
-        settings.model,
+        located(settings),
         threads=settings.threads,
         context=settings.context,
         rope_scale=rope_factor(settings),

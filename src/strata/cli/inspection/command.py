@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from strata.cli.context import Context
 from strata.cli.progress import Bar
+from strata.config import models_folder
 from strata.config.settings import rope_factor
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def inspect(  # noqa: D417  # the context is no argument of a command line
         from strata.gguf import open_model
         from strata.loading.bundled import find
 
-        directory = open_model(find(model))
+        directory = open_model(find(model, models_folder(settings)))
         facts = report(directory, context=settings.context, rope_scale=scale, kv=settings.kv)
     damage = _check(directory) if check else None
     if context.output.json:

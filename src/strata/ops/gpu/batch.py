@@ -22,6 +22,7 @@ class GpuPass:
     batch: "GpuBatch"
     index: int
     logits: Tensor | None
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

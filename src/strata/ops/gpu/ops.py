@@ -13,7 +13,7 @@ from strata.errors import RequestError, TierError
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import Mixer, ModelConfig
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.ops import NgramGated, Pass, Segment
 from strata.model.tally import Tally
 from strata.ops import dependent
@@ -185,6 +185,9 @@ class GpuOps:
         assert self._prompt is not None, "it began the batch"
         return self._prompt
 
+    def layer(self, batch: GpuBatch, number: int) -> None:
+        """See `Ops.layer`: the host runs ahead of the device, and repeats records without being here."""
+
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
@@ -311,6 +314,41 @@ class GpuOps:
 
     def look(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> list[list[Candidates]] | None:
         """See `Ops.look`: for windows whose conversations ban the same ids."""
+        found, batch = self._looking(done, wishes), done[0].batch
+        if found is None or batch.logits is None:
+            return None
+        kind, room = found.prepare(wishes)
+        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
+        self._repeat((batch.counts, "look", kind, room), body)
+        seen = found.read(wishes, kind)
+        self.check()
+        return seen
+
+    def draw(
+        self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Drawn]
+    ) -> list[Decision | Undecided] | None:
+        """See `Ops.draw`: for windows whose conversations ban the same ids and have few stop tokens."""
+        found, batch = self._looking([one for _, one in done], [rule.wish for rule in rules]), done[0][1].batch
+        if found is None or any(len(rule.stop_ids) > STOPS for rule in rules):
+            return None
+        kind = found.prepare_draw(rules)
+        self._repeat((batch.counts, "draw", kind, 0), partial(self._draw, batch, found, kind))
+        outcomes = found.read_draw(rules, kind)
+        self.check()
+        for (state, one), outcome in zip(done, outcomes, strict=True):
+            if isinstance(outcome, Decision):
+                self._moved(state, batch.spare_places[one.index], len(outcome.ids))
+        return outcomes
+
+    def _draw(self, batch: GpuBatch, found: Look, kind: int) -> None:
+        assert batch.logits is not None
+        found.launch(batch.logits, self._banned, kind, 0, self._launch)
+        found.launch_draw(batch.ids, batch.first, self._launch)
+        accepted = found.accepted[: batch.conversations]
+        self._move(batch, slice(0, batch.conversations), accepted, partly=max(batch.counts) > 1)
+
+    def _looking(self, done: Sequence[GpuPass], wishes: Sequence[Wish]) -> Look | None:
+        """What looks at a whole window; None where its conversations do not ban the same ids."""
         batch, banned = done[0].batch, wishes[0].banned
         if (
             batch.logits is None
@@ -322,13 +360,7 @@ class GpuOps:
         self._ban(banned)
         if self._look is None:
             self._look = Look(self._c.V, self._device)
-        found = self._look
-        kind, room = found.prepare(wishes)
-        body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
-        self._repeat((batch.counts, "look", kind, room), body)
-        seen = found.read(wishes, kind)
-        self.check()
-        return seen
+        return self._look
 
     def _ban(self, banned: NDArray[np.int64]) -> None:
         """Ids that are no tokens, where kernels look for them."""
@@ -570,9 +602,13 @@ class GpuOps:
         """See `Ops.ngram_numbers`; computed and read by `ngram_gate`, on a branch of its own."""
         return batch
 
-    def ngram_rows(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
-        """See `Ops.ngram_rows`."""
+    def ngram_ask(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
+        """See `Ops.ngram_ask`."""
         return numbers
+
+    def ngram_rows(self, asked: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
+        """See `Ops.ngram_rows`."""
+        return asked
 
     def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
         """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""

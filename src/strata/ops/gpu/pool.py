@@ -277,7 +277,7 @@ def _shapes(
     row = (q.nkv, q.hd) if eight is None else eight.stored(q.nkv, q.hd)
     cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, *row), kv)] * attention
     return {
-        "states": [((slots + WINDOW_CONVERSATIONS, recurrent, g.nv, g.d, g.d), f32)],
+        "states": [((slots + min(slots, WINDOW_CONVERSATIONS), recurrent, g.nv, g.d, g.d), f32)],
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
         "keys": cells,
         "values": cells,

@@ -178,13 +178,22 @@ def _look(pdl: dict[str, bool]) -> list[Kernel]:
     parts = {"tops": _F, "weights": _F, "counts": _I, "ids": _I, "values": _F}
     place = {"found": _I, "where": _F, "told": _I}
     each = {"BLOCK": 2048, "MOST": MOST, "MASKED": True, **pdl}
-    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, **sizes}
+    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, "picked": _F, **sizes}
+    settled = {
+        "told": _I,
+        **dict.fromkeys(("picked", "scales", "draws", "ks", "ps", "ms"), _F),
+        "tokens": _I,
+        "bad": _I,
+    }
+    accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
     return [
         _kernel(
             "look.adjust", look.adjust, {"logits": _F, "y": _F, **lists, "V": "i32", "M": "i32"},
             {"BLOCK": 1024, **pdl}, 4,
         ),
         _kernel("look.parts", look.look_parts, {**rows, **own, **parts, **sizes, "WORDS": "i32"}, each, 4),
-        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 8),
+        _kernel("look.join", look.look, joined, {"BLOCK": 128, "STEP": 1024, "MOST": MOST, **pdl}, 4),
+        _kernel("look.settle", look.settle, settled, {"MOST": MOST, **pdl}, 4),
+        _kernel("look.accept", look.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
         _kernel("look.draw", look.draw, {**rows, **place, **sizes, "WORDS": "i32"}, each, 4),
     ]  # fmt: skip

@@ -91,6 +91,7 @@ class PromptPass:
     residual: Tensor
     batch: PromptBatch
     logits: None = None
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

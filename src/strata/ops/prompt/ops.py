@@ -26,6 +26,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
+from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa import gpu as qsa
 
@@ -52,6 +53,10 @@ class Prompt:
         hashes: of the n-gram table: multipliers, sizes, offsets.
         select: FEW and TILE of `strata.ops.qsa.gpu.choose`.
         graphs: record short passes.
+
+    Attributes:
+        streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
+            for what is launched depends on what is missing.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class Prompt:
         self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, int]] = set()
         self._memory: Any = None  # that all records share
+        self.streaming: Streaming | None = None
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -88,7 +94,7 @@ class Prompt:
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
         blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
-        if self._graphs and count <= RECORDED:
+        if self._graphs and count <= RECORDED and self.streaming is None:
             shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
             batch = self._kept.get(shape)
             if batch is None:
@@ -97,6 +103,9 @@ class Prompt:
             batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
+
+    def layer(self, batch: PromptBatch, number: int) -> None:
+        """See `Ops.layer`: the host runs ahead of the device."""
 
     def replay(
         self,
@@ -109,6 +118,8 @@ class Prompt:
         Records share their memory, so what one leaves is copied before another runs.
         """
         shape = batch.room, batch.blocks
+        if self.streaming is not None:
+            self.streaming.begin(batch.room)
         if self._kept.get(shape) is not batch:
             return body()
         if shape not in self._recorded and shape not in self._met:
@@ -312,8 +323,16 @@ class Prompt:
     def experts(self, m: PromptRows, route: tuple[Tensor, Tensor, Tensor], w: DeviceMoe) -> Tensor:
         """See `Ops.experts`."""
         chosen, shares, shared = route
+        if self.streaming is not None:
+            number = self.streaming.number(w)
+            if self.streaming.lacks(number):
+                common = self._common(m, w.shared)
+                y = streamed_rows(self.streaming, number, w.slots, m.half, m.counts, chosen)
+                return grouped.combined(y, shares, common, shared, m.counts)
         y, common = self._beside(
-            lambda: grouped.rows_of(w.slots, m.half, grouped.planned(chosen, m.counts, self._c.moe.E)),
+            lambda: grouped.rows_of(
+                w.slots, grouped.ordered(m.half, m.counts), grouped.planned(chosen, m.counts, self._c.moe.E)
+            ),
             lambda: self._common(m, w.shared),
         )
         return grouped.combined(y, shares, common, shared, m.counts)
@@ -356,9 +375,13 @@ class Prompt:
         )  # fmt: skip
         return batch, out
 
-    def ngram_rows(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> PromptRows:
+    def ngram_ask(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> tuple[PromptBatch, Tensor]:  # noqa: ARG002  # they are here
+        """See `Ops.ngram_ask`."""
+        return numbers
+
+    def ngram_rows(self, asked: tuple[PromptBatch, Tensor], w: weights.Ple) -> PromptRows:
         """See `Ops.ngram_rows`."""
-        batch, wanted = numbers
+        batch, wanted = asked
         assert isinstance(w.table, DeviceTable)
         x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
         half = self._half(*x.shape)

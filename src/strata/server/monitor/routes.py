@@ -36,8 +36,10 @@ async def events(request: Request, desk: Desk) -> Response:
 async def trace(request: Request, desk: Desk) -> Response:
     """The last windows in the trace format of Chrome and Perfetto."""
     windows = _whole(request, "windows", WINDOWS, MOST_WINDOWS)
-    desk.served.demand()
-    asked = desk.served.client.ask_trace(windows)
+    served = await desk.model(request, request.query_params.get("model"))
+    if served.awaited:
+        served.demand()
+    asked = served.client.ask_trace(windows)
     try:
         async with asyncio.timeout(_SECONDS):
             told = await asyncio.wrap_future(asked)

@@ -27,7 +27,6 @@ HEADERS = {
     "content-security-policy": POLICY,
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
-    "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "cache-control": "no-cache",

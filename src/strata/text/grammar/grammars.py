@@ -24,6 +24,12 @@ _LEAD = "start: {lead} ({choices})\nLEAD: /\\n{{0,2}}/"
 _BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}
 """White space between parts of JSON, where it may stand at all: without an end to it, some models never stop."""
 
+WIDEST = 25_000
+"""Ways in which a grammar may go on at one place: four for each property of an object that may come next or not."""
+
+LARGEST = 4 << 20
+"""Characters of a grammar."""
+
 _LONGEST_REASON = 1000
 """Characters of what the library says about a grammar, which may repeat all of it."""
 
@@ -65,7 +71,7 @@ class Grammars:
             raise RequestError(f"a grammar cannot begin behind token {after}; there are {self._tokenizer.size}")
         source = composed(grammar, thinking=after is not None, calls=calls)
         # What is wrong is said by the error and not printed, and it holds nothing of the answer.
-        limits = LLParserLimits(verbose_errors=False)
+        limits = LLParserLimits(max_items_in_row=WIDEST, verbose_errors=False)
         tokens = self._tokens()
         with no_panic():
             matcher = LLMatcher(tokens, source, log_level=0, limits=limits)
@@ -131,8 +137,13 @@ def composed(grammar: Grammar | None, *, thinking: bool, calls: str) -> str:
     """Everything an answer may be, in llguidance's own form.
 
     Raises:
-        RequestError: a part of it cannot be read.
+        RequestError: it is too large, or a part of it cannot be read.
     """
+    size = len(calls) + (0 if grammar is None else len(grammar.source))
+    if size > LARGEST:
+        raise RequestError(
+            f"the grammar has {size} characters, more than the {LARGEST} that are compiled; make it smaller"
+        )
     if grammar is not None and not thinking and not calls:
         return _source(grammar)
     parts: list[dict[str, Any]] = []

@@ -4,12 +4,26 @@ from typing import Any
 
 import strata
 from strata.server.desk import Desk
+from strata.server.fleet.fleet import Fleet
 from strata.server.served import Served
 from strata.worker import State
 
 
-def health(served: Served) -> tuple[int, dict[str, Any]]:
-    """Status of HTTP and the state in words: 200 only where a request would be answered."""
+def health(fleet: Fleet) -> tuple[int, dict[str, Any]]:
+    """Status of HTTP and the state in words: 200 only where a request would be answered.
+
+    Of several models it is enough that one can be loaded or is there.
+    """
+    if fleet.first.awaited:
+        return _health(fleet.first)
+    told: dict[str, Any] = {"models": {served.name: fleet.state(served) for served in fleet.all}}
+    if any(fleet.able(served) for served in fleet.all):
+        return 200, {"status": "ok", **told}
+    reasons = {served.name: fleet.history[served.name].reason for served in fleet.all}
+    return 503, {"status": "error", **told, "reason": reasons}
+
+
+def _health(served: Served) -> tuple[int, dict[str, Any]]:
     status = served.status
     if served.ready:
         asleep = status.state is State.ASLEEP
@@ -22,16 +36,15 @@ def health(served: Served) -> tuple[int, dict[str, Any]]:
     return 503, told
 
 
-def props(desk: Desk) -> dict[str, Any]:
-    """What is served and with what settings, in the words of llama.cpp."""
-    served = desk.served
-    ready, status = served.known, served.status
+def props(desk: Desk, served: Served) -> dict[str, Any]:
+    """How a model is served and with what settings, in the words of llama.cpp."""
+    ready = served.known
     told: dict[str, Any] = {
         "model_alias": served.name,
         "model_path": served.path,
         "chat_template": served.template is not None,
         "build_info": f"strata {strata.__version__}",
-        "state": str(status.state),
+        "state": desk.fleet.state(served),
         "modalities": {"vision": False, "audio": False},
     }
     if ready is not None:
@@ -57,9 +70,9 @@ def props(desk: Desk) -> dict[str, Any]:
     return told
 
 
-def slots(desk: Desk) -> list[dict[str, Any]]:
+def slots(served: Served) -> list[dict[str, Any]]:
     """The conversations that can be computed at a time, and how many are; nothing of what they say."""
-    ready, status = desk.served.known, desk.served.status
+    ready, status = served.known, served.status
     if ready is None:
         return []
     return [
@@ -68,14 +81,14 @@ def slots(desk: Desk) -> list[dict[str, Any]]:
     ]
 
 
-def models(served: Served) -> dict[str, Any]:
+def models(fleet: Fleet) -> dict[str, Any]:
     """The list of models, as both OpenAI's and Anthropic's clients read it."""
-    one = model(served)
-    return {"object": "list", "data": [one], "has_more": False, "first_id": one["id"], "last_id": one["id"]}
+    all_ = [model(fleet, served) for served in fleet.all]
+    return {"object": "list", "data": all_, "has_more": False, "first_id": all_[0]["id"], "last_id": all_[-1]["id"]}
 
 
-def model(served: Served) -> dict[str, Any]:
-    """One model."""
+def model(fleet: Fleet, served: Served) -> dict[str, Any]:
+    """One model; `status` as llama.cpp says it."""
     ready = served.known
     from datetime import UTC, datetime
 
@@ -87,6 +100,17 @@ def model(served: Served) -> dict[str, Any]:
         "owned_by": "strata",
         "type": "model",
         "display_name": served.name,
+        "aliases": list(served.aliases),
+        "status": _status(fleet, served),
         "created_at": datetime.fromtimestamp(served.created, UTC).isoformat().replace("+00:00", "Z"),
         **meta,
     }
+
+
+def _status(fleet: Fleet, served: Served) -> dict[str, Any]:
+    """Whether it is in memory: loaded, loading, unloading or unloaded; and why not, if it should be."""
+    state = fleet.state(served)
+    word = {"ready": "loaded", "busy": "loaded", "unloading": "unloading"}.get(state, "loading")
+    told: dict[str, Any] = {"value": "unloaded" if state in {"asleep", "failed", "closed"} else word, "state": state}
+    waiting, reason = fleet.waiting(served), fleet.history[served.name].reason
+    return told | ({"waiting": waiting} if waiting else {}) | ({"failed": True, "reason": reason} if reason else {})

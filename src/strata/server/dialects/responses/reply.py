@@ -68,7 +68,8 @@ class ResponseWriter:
         """The response as it failed."""
         told = {"code": error.code or error.type, "message": str(error)}
         output = self._output.items
-        response = {**self._response, "status": "failed", "error": told, "output": output, "usage": _usage(run)}
+        response = {**self._response, "status": "failed", "error": told, "output": output}
+        response["usage"] = _usage(run) if run.answers else None  # it may fail before its model is there
         return self._event({"type": "response.failed", "response": response})
 
     def _ended(self, run: Run) -> dict[str, Any]:

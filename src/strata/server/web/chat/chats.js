@@ -100,7 +100,12 @@ export class Chats extends EventTarget {
   resume(answer) {
     this.#stopHere();
     Object.assign(answer, { state: "running", error: null });
-    return this.#run(answer, this.path);
+    const before = answer.usage?.answer ?? 0;
+    return this.#run(answer, this.path).then(() => {
+      if (answer.usage) answer.usage.answer += before;  // the answer is both parts
+      this.#save([answer]);
+      return answer;
+    });
   }
 
   /** Give results to calls. @param {{call: object, content: string}[]} results */

@@ -1,12 +1,15 @@
 // Where a question is written.
 
 import { fill, h, icon } from "../dom.js";
+import { fenced } from "./files.js";
 import { EFFORTS } from "./settings.js";
+
+const LARGEST = 2 << 20;  // bytes of a text file
 
 export class Composer {
   /**
    * @param {{send: (text: string) => void, stop: () => void, effort: (value: string) => void, model: (name: string) => void, tools: () => void,
-   *   typed: (text: string) => void, last: () => void}} does
+   *   typed: (text: string) => void, last: () => void, refused: (why: string) => void}} does
    */
   constructor(does) {
     this.does = does;
@@ -25,6 +28,9 @@ export class Composer {
     this.note = h("p.note.numbers");
     this.element = h("form.composer", { on: { submit: (event) => { event.preventDefault(); this.#press(); } } },
       h("div.box", {}, this.area, h("div.row", {}, this.model, this.effort, this.tools, h("span.grow"), this.note, this.button)));
+    this.area.addEventListener("paste", (event) => this.#take(event, event.clipboardData));
+    this.element.addEventListener("dragover", (event) => { if (event.dataTransfer.types.includes("Files")) event.preventDefault(); });
+    this.element.addEventListener("drop", (event) => this.#take(event, event.dataTransfer));
     this.element.addEventListener("mousedown", (event) => {
       if (event.target.closest(".box") && !event.target.closest("textarea, button, select")) { event.preventDefault(); this.area.focus(); }
     });
@@ -92,6 +98,25 @@ export class Composer {
       event.preventDefault();
       this.does.last();
     }
+  }
+
+  /** Text files that are dropped or pasted become part of the message, each in a block with its name. */
+  async #take(event, { files }) {
+    if (!files.length) return;
+    event.preventDefault();
+    for (const file of [...files]) {
+      try {
+        if (file.size > LARGEST) throw new Error(`${file.name} is larger than ${LARGEST >> 20} MB.`);
+        const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+        if (text.includes("\0")) throw new Error("");
+        const room = this.area.value && !this.area.value.endsWith("\n") ? "\n\n" : "";
+        this.text = `${this.area.value}${room}${fenced(text.replace(/\n$/, ""), file.name)}\n`;
+      } catch (error) {
+        this.does.refused(error.message.includes(file.name) ? error.message : `${file.name} is not a text file.`);
+      }
+    }
+    this.does.typed(this.area.value);
+    this.area.focus();
   }
 
   /** As high as its text. `field-sizing` does it where it is known. */

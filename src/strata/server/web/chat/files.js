@@ -19,7 +19,8 @@ export function toMarkdown(chat, path) {
   return `${parts.join("\n\n")}\n`;
 }
 
-function fenced(text, word = "") {
+/** A block of code that nothing in the text ends. */
+export function fenced(text, word = "") {
   const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([run]) => run.length));
   const fence = "`".repeat(longest + 1);
   return `${fence}${word}\n${text}\n${fence}`;

@@ -6,6 +6,9 @@ import { CallBlock, resultBlock } from "./calls.js";
 import { explain, holding } from "./errors.js";
 import { Streamed } from "./streamed.js";
 
+const LONG = 2500;  // characters of a question that is shown in part
+const LINES = 30;
+
 /**
  * A question.
  * @param {object} message
@@ -16,12 +19,21 @@ export class Question {
     this.message = message;
     this.does = does;
     this.text = h("div.bubble", {}, message.content);
+    const all = h("button.button.tiny.all", { type: "button", "aria-expanded": "false" }, "Show all");
+    all.addEventListener("click", () => {
+      const open = this.text.classList.toggle("open");
+      all.setAttribute("aria-expanded", String(open));
+      all.textContent = open ? "Show less" : "Show all";
+    });
+    this.all = message.content.length > LONG || message.content.split("\n").length > LINES ? all : null;
+    this.text.classList.toggle("long", Boolean(this.all));
     this.foot = h("div.foot");
     this.element = h("article.message.question", { "aria-label": "You", data: { id: message.id } }, this.text, this.foot);
   }
 
   update({ siblings }) {
     fill(this.foot, footer(this.message, siblings, this.does, [
+      this.all,
       iconButton("edit", "Edit this question", () => this.edit(), { class: "small" }),
     ]));
   }

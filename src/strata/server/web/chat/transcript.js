@@ -10,6 +10,7 @@ const NEAR = 60;  // pixels from the bottom that still count as being there
 export class Transcript {
   #views = new Map();  // message id to its view
   #following = true;
+  #at = 0;  // where following last left the scroller
   #does;
 
   /** @param {object} does  what messages can have done: edit, retry, resume, answer, again, show */
@@ -67,6 +68,7 @@ export class Transcript {
     this.#views.clear();
     fill(this.list);
     this.#following = true;
+    this.#at = 0;
   }
 
   view(id) {
@@ -75,6 +77,7 @@ export class Transcript {
 
   toEnd() {
     this.#following = true;
+    this.#at = 0;
     this.#follow();
   }
 
@@ -96,7 +99,9 @@ export class Transcript {
   }
 
   #follow() {
-    if (this.#following) this.element.scrollTop = this.element.scrollHeight;
+    // Somebody who scrolls up is believed at once, not only when the browser gets round to saying so.
+    if (this.#following && this.element.scrollTop >= this.#at - 1) this.element.scrollTop = this.element.scrollHeight;
     else this.#scrolled();
+    this.#at = this.#following ? this.element.scrollTop : 0;
   }
 }

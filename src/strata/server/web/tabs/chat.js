@@ -70,6 +70,7 @@ export async function mount(element, context) {
     model: (name) => { model.choose(name); chats.change({ settings: { ...chats.chat.settings, model: name } }); panel.show(chats.chat.settings); },
     tools: () => { right.open(); panel.focusTools(); },
     typed: (text) => keepDraft(text),
+    refused: (why) => toast(why),
     last: () => {
       const question = chats.path.findLast((message) => message.role === "user");
       if (question) transcript.view(question.id)?.edit();

@@ -4,7 +4,8 @@ import { fill, h, icon, iconButton } from "../dom.js";
 import { count, plural } from "../figures/format.js";
 import { Table } from "../figures/table.js";
 import { Details, micro, title, words } from "../trace/details.js";
-import { PHASES, windowsOf } from "../trace/model.js";
+import { PHASES, layerAt, layersOf, windowsOf } from "../trace/model.js";
+import { Layers } from "../trace/layers.js";
 import { Summary } from "../trace/summary.js";
 import { Timeline } from "../trace/timeline.js";
 
@@ -15,6 +16,7 @@ export function mount(element, { api, keys, toast, announce }) {
   const timeline = new Timeline();
   const details = new Details();
   const totals = new Summary();
+  const layers = new Layers();
   const list = new Table({
     name: "Windows", most: 14, empty: "No windows are shown.",
     columns: [
@@ -56,18 +58,20 @@ export function mount(element, { api, keys, toast, announce }) {
       h("div.place", {}, timeline.element, tip),
       h("p.hint", { id: "trace-keys" }, "Drag to move; pinch, or scroll with Ctrl or after a click, to zoom. Keys: arrows choose a window or, with Shift, move; plus and minus zoom; 0 shows all."),
       details.element),
-    totals.element, table);
+    totals.element, layers.element, table);
   fill(element, h("div.page", {},
     h("div.view-head", {}, h("h1", {}, "Trace"), h("div.view-tools", {}, many, follow, refresh, save)), notice, body));
 
   timeline.addEventListener("choose", ({ detail }) => details.show(timeline.chosen, { aloud: !detail.quiet && document.activeElement === timeline.stage }));
-  timeline.addEventListener("hover", ({ detail: { one, spot } }) => hover(one, spot));
+  timeline.addEventListener("hover", ({ detail: { one, spot, time } }) => hover(one, spot, time));
   timeline.addEventListener("view", () => tell());
 
-  function hover(one, spot) {
+  function hover(one, spot, time) {
     tip.hidden = !one;
     if (!one) return;
-    fill(tip, `${title(one)}: ${micro(one.end - one.start)}, ${words(one)}`);
+    const layer = layerAt(one, time);
+    const inside = layer === null ? "" : `. Layer ${layer}: ${micro(layersOf(one)[layer])}`;
+    fill(tip, `${title(one)}: ${micro(one.end - one.start)}, ${words(one)}${inside}`);
     const box = timeline.element.getBoundingClientRect();
     const stage = timeline.stage.getBoundingClientRect();
     const left = stage.left - box.left + spot.x - tip.offsetWidth / 2;
@@ -80,8 +84,9 @@ export function mount(element, { api, keys, toast, announce }) {
     frame = requestAnimationFrame(() => {
       const { shown, windows } = timeline;
       totals.update(shown, windows.length);
+      layers.update(shown);
       fill(range, timeline.whole || !shown.length ? plural(windows.length, "window or pass", "windows and passes")
-        : `${count(shown[0].number)} to ${count(shown.at(-1).number)} of ${count(windows.length)}`);
+        : `${count(shown[0].number)}${shown.length > 1 ? ` to ${count(shown.at(-1).number)}` : ""} of ${count(windows.length)}`);
       if (!table.open) return;
       list.update(shown.slice(-LISTED).reverse());
       fill(listed, shown.length > LISTED ? `The last ${LISTED} of the ${count(shown.length)} that are shown; zoom in for others.` : "Those that are shown, the newest first.");

@@ -44,6 +44,12 @@ export class Axis {
     return piece.d + piece.length * Math.min(1, Math.max(0, (t - piece.t) / (piece.to - piece.t || 1)));
   }
 
+  /** The time at a place. */
+  time(place) {
+    const piece = this.pieces.findLast((one) => one.d <= place) ?? this.pieces[0];
+    return piece ? piece.t + ((place - piece.d) / (piece.length || 1)) * (piece.to - piece.t) : 0;
+  }
+
   /** Stretches that are cut. */
   get idle() {
     return this.pieces.filter((one) => one.idle);

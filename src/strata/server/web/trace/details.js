@@ -2,7 +2,7 @@
 
 import { fill, h } from "../dom.js";
 import { plural, seconds, share } from "../figures/format.js";
-import { PHASES } from "./model.js";
+import { PHASES, layersOf } from "./model.js";
 
 const SOURCES = { head: "the draft head", lookup: "the text so far", grammar: "the grammar" };
 
@@ -22,6 +22,11 @@ export function words(one) {
   } else {
     parts.push(`${plural(one.rows, "token")} of a prompt read`);
     if (one.tokens) parts.push("the first token chosen");
+  }
+  const layers = layersOf(one);
+  if (layers.length) {
+    const most = Math.max(...layers);
+    parts.push(`${plural(layers.length, "layer")}, the slowest ${layers.indexOf(most)} with ${micro(most)}`);
   }
   const tiers = Object.entries(one.hits);
   if (tiers.length) parts.push(`experts found: ${tiers.map(([tier, count]) => `${count} in ${tier}`).join(", ")}`);

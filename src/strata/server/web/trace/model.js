@@ -5,7 +5,7 @@ export const PHASES = [
   { key: "wait", name: "Wait", colour: "--data-6", about: "between two windows while there is work: messages, keeping conversations, other programs" },
   { key: "read", name: "Read", colour: "--data-2", about: "a pass over a prompt" },
   { key: "draft", name: "Draft", colour: "--data-4", about: "guessing tokens ahead" },
-  { key: "run", name: "Run", colour: "--data-1", about: "the model's layers and the logits" },
+  { key: "run", name: "Run", colour: "--data-1", about: "the model's layers and the logits; closer, every second layer is lighter" },
   { key: "verify", name: "Verify", colour: "--data-3", about: "choosing tokens and comparing guesses" },
   { key: "commit", name: "Commit", colour: "--data-5", about: "accepting rows into the state" },
 ];
@@ -21,6 +21,8 @@ const KINDS = { "window": "Window", "prompt pass": "Prompt pass" };
  * @property {number} end
  * @property {Array<{phase: string, start: number, end: number}>} parts
  * @property {Object<string, number>} times  microseconds by phase
+ * @property {number[]} layers  microseconds from the beginning of "run" to that of each layer, and to the end of the
+ *   last; none where the device does not say it
  */
 
 /** @returns {Window[]} */
@@ -33,12 +35,12 @@ export function windowsOf(document) {
     if (event.name === "wait") {
       wait = part;
     } else if (event.name in KINDS) {
-      const { rows, conversations, tokens = 0, accepted, drafted = {}, hits = {} } = event.args;
+      const { rows, conversations, tokens = 0, accepted, drafted = {}, hits = {}, layers = [] } = event.args;
       const sources = Object.keys(drafted);
       found.push({
         number: found.length + 1, kind: KINDS[event.name], from: wait ? wait.start : part.start, start: part.start, end: part.end,
         parts: wait ? [wait] : [], times: wait ? { wait: wait.end - wait.start } : {},
-        rows, conversations, tokens, accepted, hits, sources, guessed: sources.reduce((sum, source) => sum + drafted[source], 0),
+        rows, conversations, tokens, accepted, hits, layers, sources, guessed: sources.reduce((sum, source) => sum + drafted[source], 0),
       });
       wait = null;
     } else if (found.length) {
@@ -64,4 +66,27 @@ export function summary(windows) {
     read: windows.filter((one) => one.kind !== "Window").reduce((total, one) => total + one.rows, 0),
     tokens: decoding.reduce((total, one) => total + one.tokens, 0),
   };
+}
+
+/** What each layer took, in microseconds; empty where that is not known. */
+export function layersOf(one) {
+  return one.layers.slice(1).map((end, i) => end - one.layers[i]);
+}
+
+/** The layer that was computed at a time, from 0; null outside of all. */
+export function layerAt(one, time) {
+  const run = one.parts.find((part) => part.phase === "run");
+  if (!run || !one.layers.length) return null;
+  const after = one.layers.findIndex((from) => run.start + from > time);
+  return after > 0 ? after - 1 : null;
+}
+
+/** The middle of what each layer took in these windows. */
+export function middles(windows) {
+  const known = windows.filter((one) => one.layers.length).map(layersOf);
+  if (!known.length) return [];
+  return known[0].map((_, layer) => {
+    const times = known.map((one) => one[layer]).filter((time) => time !== undefined).sort((a, b) => a - b);
+    return times[Math.floor(times.length / 2)];
+  });
 }

@@ -33,6 +33,7 @@ export function paint(canvas, { windows, axis, view, chosen, hovered, palette, w
   c.scale(scale, scale);
   c.font = `11px ${getComputedStyle(canvas).fontFamily}`;
   const x = (place) => ((place - view.from) / (view.to - view.from)) * width;
+  x.of = (time) => x(axis.place(time));
   for (const one of [chosen, hovered]) if (one) band(c, x(axis.place(one.from)), x(axis.place(one.end)), palette[one === chosen ? "--accent-soft" : "--hover"]);
   times(c, view, width, x, palette);
   PHASES.forEach((_, i) => rule(c, AXIS + ROW * (i + 1), width, palette["--line"]));
@@ -47,7 +48,8 @@ export function paint(canvas, { windows, axis, view, chosen, hovered, palette, w
       c.fillStyle = palette[PHASES[row].colour];
       const gap = size > 4 ? 0.5 : 0;
       box(c, left + gap, AXIS + ROW * row + 4, size - 2 * gap, ROW - 8, size > 8 ? 3 : 0);
-      if (size > 36) note(c, one, part, left, size, AXIS + ROW * row + ROW / 2, width, palette);
+      const layered = part.phase === "run" && layers(c, one, part, x, AXIS + ROW * row + 4, width, palette);
+      if (size > 36 && !layered) note(c, one, part, left, size, AXIS + ROW * row + ROW / 2, width, palette);
     }
   }
   if (chosen) outline(c, x(axis.place(chosen.from)), x(axis.place(chosen.end)), palette["--accent"]);
@@ -83,6 +85,26 @@ function box(c, x, y, width, height, radius) {
   c.beginPath();
   c.roundRect(x, y, width, height, radius);
   c.fill();
+}
+
+/** Every second layer a little lighter, where they are wide enough to be told apart; says whether it drew any. */
+function layers(c, one, part, x, y, width, palette) {
+  const count = one.layers.length - 1;
+  const place = (i) => x.of(part.start + one.layers[i]);
+  if (count < 1 || (place(count) - place(0)) / count < 4) return false;
+  c.textAlign = "center";
+  c.textBaseline = "middle";
+  for (let i = 0; i < count; i += 1) {
+    const left = place(i);
+    const size = place(i + 1) - left;
+    if (left + size < 0 || left > width) continue;
+    c.fillStyle = palette["--raised"];
+    c.globalAlpha = i % 2 ? 0.22 : 0;
+    c.fillRect(left, y, size, ROW - 8);
+    c.globalAlpha = 1;
+    if (size > 8 + c.measureText(i).width && left > 0 && left + size < width) c.fillText(i, left + size / 2, y + ROW / 2 - 4);
+  }
+  return true;
 }
 
 /** A number inside a part that is wide enough for it. */

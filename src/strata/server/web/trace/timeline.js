@@ -218,7 +218,7 @@ export class Timeline extends EventTarget {
       this.hovered = one;
       this.draw();
     }
-    this.dispatchEvent(new CustomEvent("hover", { detail: { one, spot } }));
+    this.dispatchEvent(new CustomEvent("hover", { detail: { one, spot, time: spot && this.axis.time(this.#place(spot.x)) } }));
   }
 
   #key(event) {

@@ -1,0 +1,166 @@
+"""The models of `strata serve`: one, or those of a config file, each with an engine."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from strata.cli.session import located
+from strata.config import ModelSettings
+from strata.config.settings import Settings, rope_factor
+from strata.errors import StrataError
+from strata.loading.bundled import BUNDLED
+from strata.loading.files import ModelFile
+from strata.server.fleet.fleet import Fleet, Member
+from strata.server.served import Served
+from strata.worker import Care, Client, ModelEngine, ScriptedEngine
+
+_GB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A script in place of a model.
+
+    Attributes:
+        script: the file.
+        reading_ms: for 64 tokens of a prompt.
+        loading_ms: until it is ready.
+    """
+
+    script: str
+    reading_ms: float
+    loading_ms: float
+
+
+@contextmanager
+def fleet_of(
+    settings: Settings, models: Sequence[ModelSettings], scripted: Scripted | None, tell: Callable[[str], None]
+) -> Iterator[Fleet]:
+    """The models to serve, with engines that end with this context.
+
+    Args:
+        settings: in force.
+        models: those of the config file; empty for the one that `settings` names.
+        scripted: a script in place of the one model.
+        tell: called with what a person should hear.
+    """
+    if (settings.idle is not None or models) and any(
+        one.cache_folder is None for one in ([model.settings for model in models] or [settings])
+    ):
+        tell("note: what is kept of conversations is lost when a model is unloaded, unless it has a --cache-folder")
+    clients: list[Client] = []
+
+    def client(engine: ModelEngine | ScriptedEngine, **care: Any) -> Client:
+        clients.append(Client(engine, Care(**care)))
+        return clients[-1]
+
+    try:
+        if models:
+            members = [_member(settings, model, client) for model in models]
+        else:
+            members = [_only(settings, scripted, client)]
+        yield Fleet(
+            members,
+            most=settings.loaded_models,
+            room=None if settings.loaded_size is None else int(settings.loaded_size * _GB),
+            turn=settings.model_turn,
+            wait=settings.load_wait,
+            waiting=settings.queue,
+        )
+    finally:
+        with ThreadPoolExecutor(max(1, len(clients))) as pool:  # each may take seconds to save its conversations
+            list(pool.map(Client.close, clients))
+
+
+def _only(settings: Settings, scripted: Scripted | None, client: Callable[..., Client]) -> Member:
+    """The one model: opened now, so that what is wrong with its file is said before anything is started."""
+    file = _open(settings)
+    if scripted is not None:
+        engine: ModelEngine | ScriptedEngine = _script(settings, scripted)
+    else:
+        engine = _engine(settings, settings.cache_folder)
+    name = settings.name or ("scripted" if scripted else _name(settings.model))
+    served = Served(client(engine), file, name)
+    return Member(served=served, idle=settings.idle, early=True, fixed=settings.idle is None)
+
+
+def _member(settings: Settings, model: ModelSettings, client: Callable[..., Client]) -> Member:
+    table, own = model.table, model.settings
+    folder = None
+    if own.cache_folder is not None:  # which one process at a time may use
+        folder = str(Path(own.cache_folder) / re.sub(r"[^\w.-]", "_", table.name))
+    served = Served(
+        client(_engine(own, folder), asleep=True),
+        partial(_open, own),
+        table.name,
+        aliases=table.aliases,
+        awaited=False,
+    )
+    size = 0 if settings.loaded_size is None else _size(own)
+    return Member(served=served, size=size, idle=own.idle, early=table.preload)
+
+
+def _open(settings: Settings) -> ModelFile:
+    return ModelFile.open(located(settings))
+
+
+def _path(settings: Settings) -> str:
+    """Of the model; as the settings have it if there is no such file, which opening it will say."""
+    if settings.model in BUNDLED:
+        return settings.model
+    try:
+        return str(Path(located(settings)).absolute())
+    except StrataError:
+        return str(Path(settings.model).absolute())
+
+
+def _size(settings: Settings) -> int:
+    """Bytes of all files of a model; 0 if they cannot be opened, which loading it will say."""
+    try:
+        return sum(len(file.buffer) for file in _open(settings).directory.data_files)
+    except StrataError:
+        return 0
+
+
+def _name(model: str) -> str:
+    return model if model in BUNDLED else Path(model).name.removesuffix(".gguf")
+
+
+def _script(settings: Settings, scripted: Scripted) -> ScriptedEngine:
+    return ScriptedEngine(
+        scripted.script,
+        vocabulary=_path(settings),
+        conversations=settings.conversations,
+        queue=settings.queue,
+        loading_ms=scripted.loading_ms,
+        reading_ms=scripted.reading_ms,
+        context=settings.context or 32768,
+    )
+
+
+def _engine(settings: Settings, folder: str | None) -> ModelEngine:
+    scheduling: dict[str, Any] = {
+        "slots": settings.conversations,
+        "queue": settings.queue,
+        "ram": int(settings.cache_ram * _GB),
+        "disk": int(settings.cache_disk * _GB),
+    }
+    if folder is not None:
+        scheduling["folder"] = str(Path(folder).expanduser().absolute())
+    return ModelEngine(
+        _path(settings),
+        settings.threads,
+        scheduling,
+        settings.context,
+        rope_factor(settings),
+        settings.kv,
+        settings.device,
+        settings.ram,
+        settings.ngram,
+        settings.vram,
+    )

@@ -1,0 +1,124 @@
+"""`strata plan`: for a file, a pulled model, or one that the catalogue knows; for this machine or another."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from strata.cli.amounts import amount
+from strata.cli.context import Context
+from strata.cli.plan.machine import MachineFlags, find
+from strata.cli.progress import Bar
+from strata.config import Resolved, models_folder
+
+if TYPE_CHECKING:
+    from strata.cli.plan.machine import Found
+    from strata.cli.plan.subject import Subject
+    from strata.memory.budget import DoesNotFitError, Plan, Wishes
+
+_MACHINE = MachineFlags()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one model.
+
+    Attributes:
+        subject: the model.
+        plan: its plan; None if it does not fit.
+        refusal: why not; None if it does.
+        chosen: whether the plan chose the context.
+    """
+
+    subject: "Subject"
+    plan: "Plan | None"
+    refusal: "DoesNotFitError | None"
+    chosen: bool
+
+
+def plan(  # noqa: D417  # the context is no argument of a command line
+    file: str | None = None,
+    /,
+    *,
+    conversations: int | None = None,
+    drafts: int | None = None,
+    headroom: Annotated[int | None, Parameter(converter=amount)] = None,
+    cache_ram: float | None = None,
+    machine: MachineFlags = _MACHINE,
+    context: Annotated[Context, Parameter(parse=False)],
+) -> int:
+    """Show how a model would share out a machine's memory, and about how fast it would be.
+
+    Nothing is loaded, and the file need not be here: `strata plan qwen3.8-flash-next --vram 12GB --ram 64GB` compares
+    all files that the catalogue knows. Without --vram and --ram it is about this machine. Exit code 1 if it does not
+    fit.
+
+    Args:
+        file: A GGUF file, a pulled model, a model of the catalogue, or one in the box; without it, --model.
+        conversations: Requests computed at a time [default: 1].
+        drafts: Most tokens guessed ahead; 0 leaves the draft head out.
+        headroom: GPU memory to keep free, such as 1GB [default: 0.54 GB and a 64th of it].
+        cache_ram: Gigabytes of memory for conversations that are kept.
+    """
+    resolved = context.resolve({"drafts": drafts, "conversations": conversations, "cache_ram": cache_ram})
+    settings = resolved.settings
+    with Bar("Reading the header"):
+        from strata.cli.plan.subject import subjects
+
+        found = find(machine, settings.device, settings.ram)
+        models = subjects(settings.model if file is None else file, settings, models_folder(settings))
+        wishes = _wishes(resolved, headroom)
+        outcomes = [_outcome(one, found, wishes) for one in models]
+    if context.output.json:
+        from strata.cli.plan.as_json import as_json
+
+        records = [as_json(one, found) for one in outcomes]
+        context.output.record(records[0] if len(records) == 1 else {"plans": records})
+    else:
+        _print(outcomes, found, resolved, context)
+    return 0 if any(one.plan for one in outcomes) else 1
+
+
+def _print(outcomes: list[Outcome], found: "Found", resolved: Resolved, context: Context) -> None:
+    from strata.cli.plan.as_text import as_text, comparison
+
+    if len(outcomes) > 1:
+        context.output.text(comparison(outcomes, found))
+        return
+    (one,) = outcomes
+    if one.refusal is not None:
+        raise one.refusal
+    context.output.text(as_text(one, found, resolved))
+
+
+def _wishes(resolved: Resolved, headroom: int | None) -> "Wishes":
+    from strata.memory.budget import Wishes
+
+    settings = resolved.settings
+    asked = resolved.origins["conversations"].source != "default"
+    return Wishes(
+        context=settings.context,
+        conversations=settings.conversations if asked else 1,
+        kv=settings.kv,
+        drafts=settings.drafts > 0,
+        headroom=headroom,
+        parked=int(settings.cache_ram * (1 << 30)),
+    )
+
+
+def _outcome(subject: "Subject", found: "Found", wishes: "Wishes") -> Outcome:
+    from strata.memory.budget import DoesNotFitError
+    from strata.memory.budget import plan as made
+    from strata.memory.budget.choose import recommended
+
+    sizes = subject.sizes
+    chosen = wishes.context is None
+    if chosen:
+        wishes = replace(wishes, context=recommended(found.machine, sizes, wishes))
+    try:
+        return Outcome(subject, made(found.machine, sizes, wishes), None, chosen)
+    except DoesNotFitError as error:
+        return Outcome(subject, None, error, chosen)
+
+
+__all__ = ["Outcome", "plan"]

@@ -1,0 +1,76 @@
+"""What a plan is for: a file here, a pulled model, or a file that the catalogue knows."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strata.config import Settings
+from strata.config.settings import rope_factor
+from strata.errors import StrataError
+from strata.hub.catalogue import KnownFile, find_known, unknown
+from strata.loading.bundled import BUNDLED, find
+from strata.memory.budget import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model's sizes, with the name to run it by.
+
+    Attributes:
+        sizes: of it.
+        run: what `strata serve` would be given; empty if it is not here.
+        files: of the set; empty if it is not here.
+        known: what the catalogue has of it.
+    """
+
+    sizes: Sizes
+    run: str = ""
+    files: tuple[Path, ...] = ()
+    known: KnownFile | None = None
+
+
+def subjects(model: str, settings: Settings, models: Path) -> list[Subject]:
+    """What is meant: one, or all files of a model of the catalogue.
+
+    Args:
+        model: a path, a name, or MODEL[:QUANT] of the catalogue.
+        settings: rotary scaling.
+        models: folder of pulled models.
+
+    Raises:
+        StrataError: nothing is meant by that, or the file is damaged or of another kind.
+    """
+    known = () if model in BUNDLED or Path(model).exists() else find_known(model)
+    if known:
+        return [_known(file, settings) for file in known]
+    try:
+        path = find(model, models)
+    except StrataError as error:
+        if "/" in model or "gguf" in model:
+            raise
+        raise unknown(model) from error
+    return [_here(path, model, settings)]
+
+
+def _here(path: Path, model: str, settings: Settings) -> Subject:
+    from strata.errors import ModelError
+    from strata.loading.files import ModelFile
+    from strata.loading.sizes import sizes_of
+    from strata.loading.stretch import stretched
+    from strata.model import load_config
+
+    file = ModelFile.open(path)
+    directory = file.directory
+    try:
+        config = stretched(load_config(directory.metadata), None, rope_factor(settings))
+        sizes = sizes_of(directory, config, file.draft)
+    except ModelError as error:
+        raise ModelError(f"{directory.files[0]}: {error}") from error
+    return Subject(sizes, model, directory.files)
+
+
+def _known(file: KnownFile, settings: Settings) -> Subject:
+    from strata.loading.known import known_config, known_sizes
+    from strata.loading.stretch import stretched
+
+    config = stretched(known_config(file), None, rope_factor(settings))
+    return Subject(replace(known_sizes(file, config)), known=file)

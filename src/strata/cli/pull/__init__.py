@@ -1,0 +1,1 @@
+"""`strata pull`: a model from a hub to this machine."""

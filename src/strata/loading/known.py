@@ -1,0 +1,42 @@
+"""The sizes of a file that is not here, from what the catalogue has of it."""
+
+from dataclasses import replace
+
+from strata.hub.catalogue import KnownFile
+from strata.loading.sizes import reads_of, shapes_of
+from strata.memory.budget import ExpertLayer, Sizes
+from strata.model import ModelConfig, load_config
+
+
+def known_config(file: KnownFile) -> ModelConfig:
+    """The dimensions of the model. Its n-gram table is known by its bytes alone, so it has none here."""
+    return load_config(file.metadata)
+
+
+def known_sizes(file: KnownFile, c: ModelConfig) -> Sizes:
+    """The sizes of a file, about: layers are taken to be alike, and where nothing is stated, spread evenly.
+
+    Args:
+        file: what is known.
+        c: its dimensions, with the longest context there may be.
+    """
+    stored = file.experts // (c.L * c.moe.E)
+    shapes = shapes_of(c)
+    read = reads_of(c, dense=file.dense - file.embedding, draft=file.draft_step, weights=0)
+    return Sizes(
+        name=f"{file.title} {file.quant}",
+        context=c.context,
+        dense=file.dense,
+        draft=file.draft,
+        layers=(ExpertLayer(c.moe.E, -(-int(stored * file.swell) // 512) * 512, stored),) * c.L,
+        table=file.table,
+        row=file.row * file.table // (28_800_000_000),
+        cells=shapes.cells,
+        draft_cells=shapes.draft_cells,
+        host_cells=shapes.host_cells,
+        work=shapes.work,
+        stored=file.experts + file.dense + file.draft,
+        files=file.total,
+        reads=replace(read, flops=file.flops),
+        about=f"sizes as stated by others ({file.publisher}), not read from a file",
+    )

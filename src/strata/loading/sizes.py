@@ -1,0 +1,206 @@
+"""What a model takes, for `strata.memory.budget`: read off a file's table of tensors, nothing of its weights."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+from strata.errors import ModelError, RequestError
+from strata.gguf import TensorDirectory, TensorInfo
+from strata.memory.budget import Cells, ExpertLayer, Reads, Sizes, Work
+from strata.model import ModelConfig, take_inventory
+from strata.model.config import Mixer
+from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
+from strata.model.weights import KEPT
+from strata.ops.experts.slots import SlotLayout
+from strata.ops.gpu.pool import KINDS, PAGE, WINDOW_CONVERSATIONS, head_config, pool_bytes
+from strata.ops.gpu.size import PASS_MOST, work_bytes
+from strata.ops.planes import LAYOUTS, layout
+
+FIXED = 512 << 20
+"""Bytes of a GPU for modules, captured graphs and pieces of weights on their way."""
+
+SHORT_PASS = 512
+"""Tokens of the shortest prompt pass that is worth while where memory is short."""
+
+_EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
+_TABLE, _EMBED, _HEAD = "per_layer_token_embd.weight", "token_embd.weight", "output.weight"
+
+
+def sizes_of(directory: TensorDirectory, c: ModelConfig, head: TensorDirectory | None = None) -> Sizes:
+    """The sizes of a model file or split set.
+
+    Args:
+        directory: its tensors.
+        c: its dimensions, with the longest context there may be.
+        head: a draft head in a file of its own, for a model without one.
+
+    Raises:
+        ModelError: a tensor is missing or has another shape, or routed experts have a type without kernels on a GPU.
+    """
+    inventory = take_inventory(directory, c)
+    unused, prefix = set(inventory.unused), f"blk.{c.L}."
+    routed: dict[int, dict[str, TensorInfo]] = {}
+    trunk: list[TensorInfo] = []
+    draft: list[TensorInfo] = []
+
+    def sort(infos: Iterable[TensorInfo], *, alone: bool) -> None:
+        for info in infos:
+            match = _EXPERTS.fullmatch(info.name)
+            if match:
+                routed.setdefault(int(match[1]), {})[match[2]] = info
+            elif info.name != _TABLE:
+                (draft if alone or info.name.startswith(prefix) else trunk).append(info)
+
+    sort((info for name, info in directory.tensors.items() if name not in unused), alone=False)
+    stored = inventory.bytes
+    if head is not None:
+        own = [info for name, info in head.tensors.items() if name not in {_EMBED, _HEAD}]
+        sort(own, alone=True)
+        c, stored = replace(c, mtp=True), stored + sum(info.nbytes for info in own)
+    tensors = directory.tensors
+    layers = tuple(_layer(routed[i], c) for i in range(c.L))
+    extra = _layer(routed[c.L], c) if c.mtp else ExpertLayer(0, 0, 0)
+    embed, table = tensors[_EMBED], tensors.get(_TABLE) if c.ple else None
+    dense = _device_bytes(trunk, c) + (0 if _HEAD in tensors else _kept(embed))
+    output = _kept(tensors.get(_HEAD, embed))
+    head_dense, shapes = _device_bytes(draft, c), shapes_of(c)
+    return Sizes(
+        name=c.name,
+        context=c.context,
+        dense=dense,
+        draft=head_dense + extra.count * extra.slot,
+        layers=layers,
+        table=_kept(table) if table else 0,
+        row=c.ple.rows_per_token * table.row_bytes if c.ple and table else 0,
+        stored=stored,
+        reads=reads_of(
+            c, dense=dense - _kept(embed), draft=head_dense + c.moe.topk * extra.stored + output if c.mtp else 0,
+            weights=sum(prod(info.shape) for info in trunk if info.name not in {_EMBED, _HEAD}),
+        ),
+        cells=shapes.cells, draft_cells=shapes.draft_cells, host_cells=shapes.host_cells, work=shapes.work,
+    )  # fmt: skip
+
+
+class Shapes(NamedTuple):
+    """What follows from dimensions, as in `Sizes`."""
+
+    cells: Cells
+    draft_cells: Cells | None
+    host_cells: Cells
+    work: Work
+
+
+def shapes_of(c: ModelConfig, *, tensor_cores: bool = True, short: int = SHORT_PASS) -> Shapes:
+    """The sizes that follow from the dimensions: conversations and scratch memory.
+
+    Args:
+        c: dimensions.
+        tensor_cores: whether prompts are read on tensor cores.
+        short: tokens of the shortest prompt pass.
+    """
+    head = _cells(head_config(c)) if c.mtp else None
+    kinds = {kv: round(PAGE * token_bytes(replace(c, qsa=replace(c.qsa, kv=kv)))) for kv in TYPES if _holds(c, kv)}
+    trunk = _cells(c, KINDS)
+    return Shapes(trunk, head, Cells(kinds, PAGE, each=trunk.each), work_of(c, tensor_cores=tensor_cores, short=short))
+
+
+def work_of(c: ModelConfig, *, tensor_cores: bool, short: int = PASS_MOST) -> Work:
+    """Scratch memory. Without tensor cores prompts are read by windows' kernels, and there is no choice of a length."""
+    if tensor_cores:
+        most = work_bytes(c, tensor_cores=True)
+        return Work(FIXED, least=most * short // PASS_MOST, least_rows=short, most=most, most_rows=PASS_MOST)
+    without = work_bytes(replace(c, context=0), tensor_cores=False)
+    block = work_bytes(replace(c, context=c.qsa.ratio), tensor_cores=False) - without
+    return Work(FIXED + without, block, c.qsa.ratio, least_rows=SHORT_PASS, most_rows=SHORT_PASS)
+
+
+def reads_of(c: ModelConfig, *, dense: int, draft: int, weights: int) -> Reads:
+    """What is read, for estimates.
+
+    Args:
+        c: dimensions.
+        dense: bytes that every window reads once.
+        draft: bytes that a step of the draft head reads.
+        weights: numbers of the trunk's matrices, without experts, embedding and head.
+    """
+    recurrent = c.mixers.count(Mixer.GDN)
+    attention = c.L - recurrent
+    q, g = c.qsa, c.gdn
+    return Reads(
+        dense=dense,
+        state=2 * 4 * recurrent * g.nv * g.d * g.d,
+        cell=4 * attention * q.id // q.ratio,
+        chosen=2 * DEVICE_TYPES["bf16"] * attention * q.budget * q.nkv * q.hd,
+        used=c.moe.topk,
+        draft=draft,
+        flops=2.0 * (weights + c.L * c.moe.topk * 3 * c.H * c.moe.I),
+    )
+
+
+def _cells(c: ModelConfig, kinds: Iterable[str] = ("bf16",)) -> Cells:
+    """Conversations on a GPU, by what its pool says of a few sizes."""
+    empty = replace(c, context=0)
+
+    def taken(slots: int, cells: int = 0, kv: str = "bf16") -> int:
+        return pool_bytes(empty, slots=slots, cells=cells, kv=KINDS[kv])
+
+    most = WINDOW_CONVERSATIONS
+    each = taken(most + 1) - taken(most)
+    listed = pool_bytes(replace(c, context=PAGE), slots=1, cells=0) - taken(1)
+    pages = {kv: taken(0, PAGE, kv) - taken(0) for kv in kinds if _holds(c, kv)}
+    return Cells(pages, PAGE, fixed=taken(0), each=each, spares=most, spare=taken(1) - taken(0) - each, listed=listed)
+
+
+def _holds(c: ModelConfig, kv: str) -> bool:
+    """Whether a type can hold heads of this width."""
+    try:
+        token_bytes(replace(c, qsa=replace(c.qsa, kv=kv)))
+    except RequestError:
+        return False
+    return True
+
+
+def _layer(parts: Mapping[str, TensorInfo], c: ModelConfig) -> ExpertLayer:
+    gate, up = (parts.get(name, parts.get("gate_up")) for name in ("gate", "up"))
+    down = parts["down"]
+    assert gate is not None  # the inventory has found them all
+    assert up is not None
+    kinds = gate.type.name, up.type.name, down.type.name
+    if any(name not in LAYOUTS for name in kinds):
+        wrong = ", ".join(sorted({name for name in kinds if name not in LAYOUTS}))
+        raise ModelError(
+            f"experts of type {wrong} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
+        )
+    stored = sum(info.nbytes for info in parts.values()) // c.moe.E
+    return ExpertLayer(c.moe.E, SlotLayout(*kinds, c.H, c.moe.I).nbytes, stored)
+
+
+def _device_bytes(infos: Iterable[TensorInfo], c: ModelConfig) -> int:
+    """Bytes on a GPU; a shared expert lies in a slot of its own."""
+    shared: dict[str, dict[str, str]] = {}
+    total = 0
+    for info in infos:
+        match = re.fullmatch(r"(blk\.\d+\.)ffn_(gate|up|down)_shexp\.weight", info.name)
+        if match and info.type.name in LAYOUTS:
+            shared.setdefault(match[1], {})[match[2]] = info.type.name
+        elif not info.name.endswith((".scale", ".input_scale")):
+            total += _kept(info) if _matrix(info) else 4 * prod(info.shape)
+    for kinds in shared.values():
+        total += SlotLayout(kinds["gate"], kinds["up"], kinds["down"], c.H, c.moe.shared).nbytes
+    return total
+
+
+def _matrix(info: TensorInfo) -> bool:
+    return len(info.shape) >= 2 and not info.name.endswith("conv1d.weight")
+
+
+def _kept(info: TensorInfo) -> int:
+    """Bytes of a matrix on a GPU."""
+    if info.type.name not in KEPT:
+        return 4 * prod(info.shape)
+    if info.type.name not in LAYOUTS:
+        return info.nbytes
+    *count, rows, width = info.shape
+    return prod(count) * layout(info.type.name).nbytes(rows, width)

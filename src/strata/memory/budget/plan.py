@@ -1,0 +1,298 @@
+"""The plan: who gets how much of the machine's memory.
+
+What must be there comes first (`least`): if that does not fit, there is no plan. The rest is divided so that more
+memory never holds fewer experts. Of the VRAM that is left, experts get the most: they decide the speed. A sixth goes
+to prompt passes until they are as long as they can be, and an eighth to further conversations until each has an eighth
+of the context. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is for
+further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
+there; else those without a slot; else the first of them, and the SSD has the rest.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from strata.memory.budget import fill, least
+from strata.memory.budget.account import Account, Part
+from strata.memory.budget.advice import advice
+from strata.memory.budget.fill import SlotClass
+from strata.memory.budget.least import Settled, settle, shortage, talk_bytes
+from strata.memory.budget.machine import Machine
+from strata.memory.budget.refusal import DoesNotFitError
+from strata.memory.budget.shown import shown_bytes, shown_tokens
+from strata.memory.budget.sizes import Sizes
+from strata.memory.budget.wishes import Wishes
+
+__all__ = ["Account", "Arena", "Part", "Plan", "Table", "plan"]
+
+
+class Arena(StrEnum):
+    """Which experts lie in RAM."""
+
+    NONE = "none"
+    """None: all are in VRAM, or there is no GPU and nothing moves."""
+    ALL = "all"
+    COMPLEMENT = "complement"
+    """Those without a slot in VRAM."""
+    PART = "part"
+    """Some of those; the others are on the SSD."""
+
+
+class Table(StrEnum):
+    """Where the n-gram table lies."""
+
+    NONE = "none"
+    VRAM = "vram"
+    RAM = "ram"
+    SSD = "ssd"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who gets how much.
+
+    Attributes:
+        machine, sizes, wishes: what it was made for.
+        device: "gpu" or "cpu".
+        context: tokens a conversation may hold.
+        conversations: that run at a time.
+        cells: tokens that all of them together may hold.
+        kv: type of keys and values.
+        drafts: whether the draft head runs.
+        rows: tokens of the longest prompt pass; 0 on the CPU.
+        classes: experts by size, with how many of each lie where. `in_vram` is the number of slots.
+        arena: which experts lie in RAM.
+        table: where the n-gram table lies.
+        vram: what VRAM goes to; None without a card.
+        ram: what RAM goes to.
+        ssd: bytes that are read from the SSD while the model runs, by what they are.
+        work: bytes that scratch memory was measured to take; None for the assumed.
+    """
+
+    machine: Machine = field(repr=False)
+    sizes: Sizes = field(repr=False)
+    wishes: Wishes = field(repr=False)
+    device: str
+    context: int
+    conversations: int
+    cells: int
+    kv: str
+    drafts: bool
+    rows: int
+    classes: tuple[SlotClass, ...]
+    arena: Arena
+    table: Table
+    vram: Account | None
+    ram: Account
+    ssd: tuple[Part, ...]
+    work: int | None = None
+
+    @property
+    def slots(self) -> int:
+        """Experts in VRAM."""
+        return sum(one.in_vram for one in self.classes)
+
+    @property
+    def expert_vram(self) -> int:
+        """Bytes of VRAM that experts have."""
+        return sum(one.in_vram * one.slot for one in self.classes)
+
+    @property
+    def share(self) -> float:
+        """The part of the experts that is in VRAM."""
+        return self.slots / self.sizes.experts if self.sizes.experts else 1.0
+
+    @property
+    def resident(self) -> bool:
+        """Whether all experts are in VRAM."""
+        return self.device == "gpu" and self.slots == self.sizes.experts
+
+
+def plan(machine: Machine, sizes: Sizes, wishes: Wishes, *, work: int | None = None) -> Plan:
+    """Divide a machine's memory.
+
+    Args:
+        machine: what there is.
+        sizes: what the model takes.
+        wishes: what is wanted.
+        work: bytes that scratch memory without prompt passes was measured to take, instead of the assumed.
+
+    Raises:
+        DoesNotFitError: not even the least fits; says what is needed, what is there, and what to change.
+        RequestError: a wish makes no sense for this model.
+    """
+    if work is not None:
+        sizes = replace(sizes, work=replace(sizes.work, fixed=work, block=0))
+    short = shortage(machine, sizes, wishes)
+    if short is not None:
+        raise DoesNotFitError(f"{sizes.name} does not fit: {short}", short, advice(machine, sizes, wishes, short))
+    chosen = settle(machine, sizes, wishes)
+    return (_with_gpu if chosen.gpu else _without)(machine, sizes, wishes, chosen, work)
+
+
+def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:
+    needed = least.least_vram(machine, sizes, wishes, chosen)
+    ring = least.ring_bytes(sizes)
+    spare = machine.vram - sum(part.nbytes for part in needed)  # >= 0, or there were a shortage
+    classes = fill.classes_of(sizes.layers)
+    turn = fill.order(tuple(one.experts for one in classes))
+    all_experts = sum(one.slot * one.experts for one in classes)
+
+    def talk(cells: int) -> int:
+        return talk_bytes(sizes, chosen, wishes.conversations, cells)
+
+    page = sizes.cells.page
+    page_bytes = max(1, talk(page) - talk(0))
+    most_more = (wishes.conversations - 1) * chosen.context
+    share = (
+        -(-(wishes.conversations - 1) * (chosen.context // 8) // page) * page
+    )  # of the context, for each further one
+    more = min(share, spare // 8 // page_bytes * page) if all_experts else 0
+    passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
+    own = talk(chosen.context)
+    room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + ring
+    wanted = min(room, all_experts, wishes.experts if wishes.experts is not None else room)
+    count = fill.prefix(turn, [one.slot for one in classes], max(wanted, ring))
+    taken = Counter(turn[:count])
+    in_slots = sum(classes[index].slot * number for index, number in taken.items())
+    left, table = room - in_slots, Table.NONE if not sizes.table else Table.SSD
+    if count == len(turn):
+        if table is Table.SSD and left >= sizes.table:
+            table, left = Table.VRAM, left - sizes.table
+        before = talk(chosen.context + more)
+        left += before - own
+        more = max(more, min(most_more, left // 2 // page_bytes * page))
+    cells = chosen.context + more
+    ram = _ram(machine, sizes, wishes, classes, turn, taken, table)
+    vram = Account.of(
+        machine.vram,
+        (
+            Part(least.DENSE, sizes.dense, "read for every token"),
+            Part(least.DRAFT, sizes.draft if chosen.drafts else 0, "guesses tokens ahead"),
+            Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
+            Part(least.WORK, least.fixed_work(sizes, chosen.context), "scratch" if work is None else "as measured"),
+            Part(least.PASS, passes, f"{sizes.work.rows(passes):,} tokens at a time"),
+            Part(least.EXPERTS, in_slots, _slots_note(count, len(turn))),
+            Part(least.TABLE, sizes.table if table is Table.VRAM else 0),
+            Part(least.KEPT, wishes.vram_kept(machine.vram), "for the desktop and other programs"),
+        ),
+    )
+    return Plan(
+        machine, sizes, wishes, "gpu", chosen.context, wishes.conversations, cells, chosen.kv, chosen.drafts,
+        sizes.work.rows(passes), ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Ram:
+    account: Account
+    classes: tuple[SlotClass, ...]
+    arena: Arena
+    table: Table
+    ssd: tuple[Part, ...]
+
+
+def _ram(
+    machine: Machine,
+    sizes: Sizes,
+    wishes: Wishes,
+    classes: Sequence[SlotClass],
+    turn: Sequence[int],
+    taken: Counter[int],
+    table: Table,
+) -> _Ram:
+    """Experts without a slot, and the table, in what is left of the RAM."""
+    count = taken.total()
+    rest = turn[count:]
+    stored = [one.stored for one in classes]
+    system = wishes.ram_kept(machine.ram)
+    rows = least.row_cache(sizes) if table is Table.SSD else 0
+    spare = machine.ram - least.HOST - least.STAGING - least.row_cache(sizes) - system
+    parked = least.parked(wishes, spare)
+    room = spare - parked
+    every, outside = sizes.expert_bytes, sum(stored[index] for index in rest)
+    if not rest:
+        arena, nbytes, here = Arena.NONE, 0, Counter[int]()
+    elif room >= every:
+        arena, nbytes, here = Arena.ALL, every, Counter(rest)
+    elif room >= outside:
+        arena, nbytes, here = Arena.COMPLEMENT, outside, Counter(rest)
+    else:
+        fitting = fill.prefix(rest, stored, max(0, room))
+        here = Counter(rest[:fitting])
+        arena, nbytes = Arena.PART, sum(stored[index] * number for index, number in here.items())
+    if table is Table.SSD and arena in {Arena.NONE, Arena.ALL} and room - nbytes >= sizes.table:
+        table, rows = Table.RAM, 0
+    note = {
+        Arena.ALL: "all of them, those with a slot too",
+        Arena.COMPLEMENT: "those without a slot in VRAM",
+        Arena.PART: "of those without a slot in VRAM, what fits",
+    }.get(arena, "")
+    found = tuple(
+        replace(one, in_vram=taken[i], in_ram=here[i], on_ssd=one.experts - taken[i] - here[i])
+        for i, one in enumerate(classes)
+    )
+    ssd = Account.of(
+        0,
+        (
+            Part(least.EXPERTS, sum(one.on_ssd * one.stored for one in found), "read when they are needed"),
+            Part(least.TABLE, sizes.table if table is Table.SSD else 0, f"{shown_bytes(sizes.row)} a token"),
+        ),
+    ).parts
+    account = Account.of(
+        machine.ram,
+        (
+            Part(least.EXPERTS, nbytes, note),
+            Part(least.TABLE, sizes.table if table is Table.RAM else 0),
+            Part(least.TABLE_ROWS, rows, "that were read lately"),
+            Part(least.PARKED, parked, "not running, but not read again"),
+            Part(least.TRAVEL, least.STAGING, "pinned, on the way to the card"),
+            Part(least.PROCESS, least.HOST, "interpreter, libraries, driver"),
+            Part("left to the system", system),
+        ),
+    )
+    return _Ram(account, found, arena, table, ssd)
+
+
+def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:
+    """All in RAM: weights as the file stores them, conversations as they grow."""
+    needed = least.least_ram(machine, sizes, wishes, chosen)
+    spare = machine.ram - sum(part.nbytes for part in needed)
+    parked = least.parked(wishes, spare)
+
+    def talk(cells: int) -> int:
+        return talk_bytes(sizes, chosen, wishes.conversations, cells)
+
+    page = (sizes.host_cells or sizes.cells).page
+    page_bytes = max(1, talk(page) - talk(0))
+    cells = chosen.context + min(
+        (wishes.conversations - 1) * chosen.context, (spare - parked) // 2 // page_bytes * page
+    )
+    table = Table.SSD if sizes.table else Table.NONE
+    ram = Account.of(
+        machine.ram,
+        (
+            Part(least.WEIGHTS, sizes.stored, "all of them, as the file stores them"),
+            Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
+            Part(least.PARKED, parked, "not running, but not read again"),
+            Part(least.PROCESS, least.HOST_ALONE, "interpreter and libraries"),
+            Part("left to the system", wishes.ram_kept(machine.ram)),
+        ),
+    )
+    classes = tuple(replace(one, in_ram=one.experts) for one in fill.classes_of(sizes.layers))
+    ssd = (Part(least.TABLE, sizes.table, f"{shown_bytes(sizes.row)} a token"),) if sizes.table else ()
+    return Plan(
+        machine, sizes, wishes, "cpu", chosen.context, wishes.conversations, cells, chosen.kv, sizes.draft > 0 and
+        wishes.drafts, 0, classes, Arena.ALL if classes else Arena.NONE, table, None, ram, ssd, work,
+    )  # fmt: skip
+
+
+def _talk_note(count: int, cells: int, chosen: Settled) -> str:
+    if count == 1:
+        return f"one of {shown_tokens(chosen.context)} tokens, keys and values in {chosen.kv}"
+    return f"{count} of together {cells:,} tokens, keys and values in {chosen.kv}"
+
+
+def _slots_note(count: int, total: int) -> str:
+    return f"all {total:,}" if count == total else f"{count:,} of {total:,}, the most used" if total else ""

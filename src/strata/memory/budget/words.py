@@ -1,0 +1,193 @@
+"""A plan in words."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from strata.memory.budget import least
+from strata.memory.budget.advice import smaller_types
+from strata.memory.budget.plan import Arena, Plan, Table, plan
+from strata.memory.budget.refusal import DoesNotFitError
+from strata.memory.budget.shown import shown_bytes, shown_tokens
+from strata.memory.budget.speed import ACCEPTED, BEHIND, Speed, estimate
+
+if TYPE_CHECKING:
+    from strata.memory.budget.wishes import Wishes
+
+MODEST = 32768
+"""Tokens of a context that costs little; longer ones are weighed against it."""
+
+NOTABLE = 10**9
+"""Bytes of a table that are worth a sentence."""
+
+WORTH = 1.1
+"""How many times as fast something must be to be worth a sentence."""
+
+_WAITS = {
+    "dense weights": "the weights that every token reads",
+    "experts in VRAM": "experts in VRAM",
+    "experts in RAM": "experts that the CPU and the link bring from RAM",
+    "experts on the SSD": "experts that come from the SSD",
+}
+
+
+def sentences(made: Plan) -> tuple[str, ...]:
+    """What matters about a plan, the most important first."""
+    speed = estimate(made)
+    return (*_experts(made, speed), *_table(made), *_conversations(made), *_ideas(made, speed))
+
+
+def speeds(speed: Speed) -> tuple[tuple[str, str], ...]:
+    """Estimates in words: (what, how fast)."""
+    writing = f"about {short_range(speed.best)} tokens/s"
+    if speed.drafted is not None:
+        other = "without drafts" if speed.drafted >= speed.plain else "with drafts, so these stop by themselves"
+        worse = min(speed.plain, speed.drafted)
+        writing += f" ({short_range(worse)} {other})"
+    writing += f"; at most {_round(speed.bound)}, waiting mostly for {_WAITS[speed.slowest]}"
+    found = [("writing", writing)]
+    if speed.prompt is not None:
+        found.append(
+            ("reading", f"about {_round(speed.prompt)} tokens/s of a long prompt, bound by {speed.prompt_bound}")
+        )
+    found.append(
+        ("starting", f"about {speed.start:.0f} s until all weights are read" if speed.start >= 1 else "at once")
+    )
+    return tuple(found)
+
+
+def assumptions(made: Plan) -> str:
+    """What the estimates rest on."""
+    rates = made.machine.rates
+    given = {
+        "cpu": f"expert kernels of the CPU {rates.cpu:g} GB/s",
+        "disk": f"SSD {rates.disk:g} GB/s",
+    }
+    if made.device == "gpu":
+        card = f"{rates.card}: " if rates.card else ""
+        given = {
+            "vram": f"{card}{rates.vram:g} GB/s and {rates.tflops:g} TFLOPS",
+            "link": f"link {rates.link:g} GB/s",
+        } | given
+    known = ", ".join(text for name, text in given.items() if name not in rates.guessed)
+    guessed = ", ".join(text for name, text in given.items() if name in rates.guessed)
+    parts = [f"given: {known}" if known else "", f"assumed: {guessed}" if guessed else ""]
+    drafts = f", {ACCEPTED:g} tokens of a window with drafts" if made.drafts and made.device == "gpu" else ""
+    behind = shown_tokens(min(BEHIND, made.context))
+    return f"{'; '.join(part for part in parts if part)}; ordinary text{drafts}, behind {behind} tokens"
+
+
+def _experts(made: Plan, speed: Speed | None) -> Iterator[str]:
+    total = made.sizes.experts
+    if made.device == "cpu":
+        yield "There is no GPU: everything is computed on the CPU, from weights in RAM."
+        return
+    if not total:
+        return
+    if made.resident:
+        yield f"All {total:,} experts are in VRAM: a token waits for nothing outside the card."
+        return
+    hits = f", where a token finds {_percent(speed.hits)} of those it goes to" if speed else ""
+    yield (
+        f"{made.slots:,} of {total:,} experts ({100 * made.share:.1f}%) are in VRAM{hits}; CPU and link share the "
+        "others."
+    )
+    if made.arena is Arena.ALL:
+        yield "RAM holds all of them, so one that loses its slot is still there."
+    elif made.arena is Arena.COMPLEMENT:
+        yield (
+            "RAM holds those without a slot; one that loses its slot has to be brought back, so the cache learns more "
+            "slowly."
+        )
+    elif made.arena is Arena.PART:
+        away = sum(one.on_ssd for one in made.classes)
+        nbytes = sum(part.nbytes for part in made.ssd if part.name == least.EXPERTS)
+        yield (
+            f"RAM is too small for {away:,} experts ({shown_bytes(nbytes)}): they are read from the SSD when a token "
+            "needs them."
+        )
+
+
+def _table(made: Plan) -> Iterator[str]:
+    if made.sizes.table < NOTABLE:
+        return
+    if made.table is Table.SSD:
+        yield (
+            f"The n-gram table ({shown_bytes(made.sizes.table)}) stays on the SSD: a token reads "
+            f"{shown_bytes(made.sizes.row)} of it, asked for as soon as the token is known. A turning disk is too slow "
+            "for that."
+        )
+    elif made.table is Table.RAM:
+        yield f"There is room in RAM for the n-gram table ({shown_bytes(made.sizes.table)}) as well."
+
+
+def _conversations(made: Plan) -> Iterator[str]:
+    if made.conversations == 1 and made.vram is not None:
+        try:
+            two = plan(made.machine, made.sizes, replace(made.wishes, conversations=2), work=made.work)
+            eight = plan(made.machine, made.sizes, replace(made.wishes, conversations=8), work=made.work)
+        except DoesNotFitError:
+            yield "One conversation runs at a time; eight would not fit (`strata serve` takes --conversations)."
+            return
+        if two.vram and eight.vram and made.slots > eight.slots:
+            more = eight.vram.bytes_of(least.TALK) - made.vram.bytes_of(least.TALK)
+            yield (
+                f"One conversation runs at a time. Eight (--conversations 8) take {shown_bytes(more)} more, which "
+                "leaves "
+                f"{eight.slots:,} experts in VRAM."
+            )
+    elif made.cells < made.conversations * made.context:
+        yield (
+            f"{made.conversations} conversations run at a time, of together {made.cells:,} tokens; when they outgrow "
+            "that, the "
+            "youngest waits in RAM."
+        )
+
+
+def _ideas(made: Plan, speed: Speed | None) -> Iterator[str]:
+    """Changes that would make it faster by a tenth or more."""
+    if speed is None or made.device == "cpu":
+        return
+    changes: list[tuple[str, Wishes]] = []
+    if made.context > MODEST:
+        changes.append((f"--context {shown_tokens(MODEST)}", replace(made.wishes, context=MODEST)))
+    smaller = smaller_types(made.sizes, made.kv, gpu=True)
+    if smaller:
+        changes.append((f"--kv {smaller[0]}", replace(made.wishes, kv=smaller[0])))
+    for flag, wishes in [] if made.resident else changes:
+        other = plan(made.machine, made.sizes, wishes, work=made.work)
+        found = estimate(other)
+        if found and found.best[0] > WORTH * speed.best[0]:
+            yield (
+                f"With {flag} there would be {other.slots:,} experts in VRAM, and about {short_range(found.best)} "
+                "tokens/s."
+            )
+    if made.arena is Arena.PART:
+        lacking = sum(part.nbytes for part in made.ssd if part.name == least.EXPERTS)
+        machine = replace(made.machine, ram=made.machine.ram + lacking * 17 // 16)
+        found = estimate(plan(machine, made.sizes, made.wishes, work=made.work))
+        if found and found.best[0] > WORTH * speed.best[0]:
+            yield (
+                f"With {shown_bytes(machine.ram)} of RAM no expert would be read from the SSD: about "
+                f"{short_range(found.best)} "
+                "tokens/s. A smaller file does the same."
+            )
+
+
+def short_range(pair: tuple[float, float]) -> str:
+    """A range of estimates in two digits."""
+    low, high = (_round(number) for number in sorted(pair))
+    return low if low == high else f"{low} to {high}"
+
+
+def _round(number: float) -> str:
+    """Two digits: an estimate has no more."""
+    if number >= 100:
+        digits = 10 ** (len(str(int(number))) - 2)
+        return f"{round(number / digits) * digits:,}"
+    return f"{number:.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def _percent(pair: tuple[float, float]) -> str:
+    low, high = (round(100 * number) for number in pair)
+    return f"about {low}%" if low == high else f"{low} to {high}%"

@@ -1,0 +1,230 @@
+"""Plans, for any model and machine: within the budget, adding up, never worse for more, refused only if they must."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from strata.errors import RequestError
+from strata.memory.budget import DoesNotFitError, Machine, Plan, Sizes, Wishes, least, plan
+from strata.memory.budget.advice import changes
+from strata.memory.budget.plan import Arena, Table
+from support.machines import GB, cases, released
+
+MANY = settings(max_examples=100, deadline=None)
+
+
+def made(machine: Machine, found: Sizes, wanted: Wishes) -> Plan | None:
+    try:
+        return plan(machine, found, wanted)
+    except DoesNotFitError:
+        return None
+
+
+@MANY
+@given(cases(least=0))
+def test_no_budget_is_exceeded_and_everything_adds_up(case) -> None:
+    machine, found, wanted = case
+    one = plan(machine, found, wanted)
+    accounts = [one.ram] if one.vram is None else [one.ram, one.vram]
+    for account in accounts:
+        assert account.used + account.free == account.budget
+        assert account.free >= 0
+        assert all(part.nbytes > 0 for part in account.parts)
+    for kind in one.classes:
+        assert kind.in_vram + kind.in_ram + kind.on_ssd == kind.experts
+        assert min(kind.in_vram, kind.in_ram, kind.on_ssd) >= 0
+    assert sum(kind.experts for kind in one.classes) == found.experts
+    assert sorted(i for kind in one.classes for i in kind.layers) == list(range(len(found.layers)))
+    if one.vram is None:
+        assert one.slots == 0
+        assert one.ram.bytes_of(least.WEIGHTS) == found.stored
+        return
+    assert one.vram.bytes_of(least.EXPERTS) == one.expert_vram == sum(k.in_vram * k.slot for k in one.classes)
+    assert one.expert_vram > least.ring_bytes(found) - max((k.slot for k in one.classes), default=1), "the fewest"
+    assert one.vram.bytes_of(least.KEPT) == wanted.headroom
+    assert one.vram.bytes_of(least.DENSE) == found.dense
+    assert one.vram.bytes_of(least.DRAFT) == (found.draft if wanted.drafts else 0)
+    in_ram = sum(k.in_ram * k.stored for k in one.classes)
+    assert one.ram.bytes_of(least.EXPERTS) == (found.expert_bytes if one.arena is Arena.ALL else in_ram)
+    assert sum(part.nbytes for part in one.ssd if part.name == least.EXPERTS) == sum(
+        k.on_ssd * k.stored for k in one.classes
+    )
+    assert (one.arena is Arena.NONE) == (one.slots == found.experts)
+    assert (one.arena is Arena.PART) == any(k.on_ssd for k in one.classes)
+    where = [found.table and place for place in (
+        one.vram.bytes_of(least.TABLE), one.ram.bytes_of(least.TABLE),
+        sum(part.nbytes for part in one.ssd if part.name == least.TABLE))]  # fmt: skip
+    assert sum(where) == found.table
+    assert (one.table is Table.NONE) == (not found.table)
+
+
+@MANY
+@given(cases(least=0))
+def test_a_conversation_may_have_the_whole_context_and_all_no_more_than_their_own(case) -> None:
+    machine, found, wanted = case
+    one = plan(machine, found, wanted)
+    context = wanted.context or found.context
+    page = found.cells.page
+    assert context <= one.cells <= wanted.conversations * context + wanted.conversations * page
+    assert found.work.least_rows <= one.rows <= found.work.most_rows or one.vram is None
+
+
+@MANY
+@given(cases(least=0), st.integers(0, 40_000))
+def test_more_vram_never_holds_fewer_experts_nor_reads_more_from_the_ssd(case, more) -> None:
+    machine, found, wanted = case
+    assume(machine.vram)
+    one = plan(machine, found, wanted)
+    larger = plan(replace(machine, vram=machine.vram + more), found, wanted)
+    for before, after in zip(one.classes, larger.classes, strict=True):
+        assert after.in_vram >= before.in_vram
+        assert after.on_ssd <= before.on_ssd
+    assert sum(part.nbytes for part in larger.ssd) <= sum(part.nbytes for part in one.ssd)
+    assert larger.rows >= one.rows
+
+
+@MANY
+@given(cases(least=0), st.integers(0, 40_000))
+def test_more_ram_never_leaves_more_on_the_ssd(case, more) -> None:
+    machine, found, wanted = case
+    one = plan(machine, found, wanted)
+    larger = plan(replace(machine, ram=machine.ram + more), found, wanted)
+    assert sum(part.nbytes for part in larger.ssd) <= sum(part.nbytes for part in one.ssd)
+    assert [k.in_vram for k in larger.classes] == [k.in_vram for k in one.classes], "VRAM is no business of the RAM"
+
+
+@MANY
+@given(cases(least=0), st.data())
+def test_a_shorter_context_never_holds_fewer_experts(case, data) -> None:
+    machine, found, wanted = case
+    one = plan(machine, found, wanted)
+    shorter = data.draw(st.integers(1, one.context))
+    other = plan(machine, found, replace(wanted, context=shorter))
+    assert all(b.in_vram >= a.in_vram for a, b in zip(one.classes, other.classes, strict=True))
+
+
+@MANY
+@given(cases())
+def test_it_is_refused_exactly_when_the_least_does_not_fit(case) -> None:
+    machine, found, wanted = case
+    chosen = least.settle(machine, found, wanted)
+    fits = sum(p.nbytes for p in least.least_ram(machine, found, wanted, chosen)) <= machine.ram
+    if machine.vram:
+        fits &= sum(p.nbytes for p in least.least_vram(machine, found, wanted, chosen)) <= machine.vram
+    if machine.disk is not None:
+        fits &= found.files <= machine.disk
+    assert (made(machine, found, wanted) is not None) == fits
+
+
+@MANY
+@given(cases())
+def test_what_is_advised_helps_and_nothing_smaller_would(case) -> None:
+    machine, found, wanted = case
+    assume(made(machine, found, wanted) is None)
+    for flags, changed in changes(machine, found, wanted):
+        assert made(machine, found, changed) is not None, flags
+        assert changed != wanted
+        if flags.startswith("--context "):
+            longer = (changed.context or 0) + 1024
+            before = wanted.context or found.context
+            assert longer >= before or made(machine, found, replace(changed, context=longer)) is None
+        if flags.startswith("--conversations ") and " " not in flags.removeprefix("--conversations "):
+            more = changed.conversations + 1
+            assert more == wanted.conversations or made(machine, found, replace(changed, conversations=more)) is None
+
+
+@MANY
+@given(cases())
+def test_a_refusal_names_numbers_that_lack(case) -> None:
+    machine, found, wanted = case
+    try:
+        plan(machine, found, wanted)
+    except DoesNotFitError as error:
+        caught = error
+    else:
+        return
+    short = caught.shortage
+    assert short.need > short.free
+    assert short.need == sum(part.nbytes for part in short.parts)
+    assert caught.advice
+
+
+def test_an_ordinary_pc() -> None:
+    one = plan(Machine(12 * GB, 64 * GB), released(), Wishes(context=32768))
+    assert one.arena is Arena.ALL
+    assert one.table is Table.SSD
+    assert 0.05 < one.share < 0.12, "limits.md says 3,000 slots or 12% beside less context"
+    assert one.vram is not None
+    assert one.vram.free < max(kind.slot for kind in one.classes), "what is left goes to experts"
+
+
+def test_all_in_vram() -> None:
+    one = plan(Machine(141 * GB, 256 * GB), released(), Wishes(conversations=8))
+    assert (one.resident, one.arena, one.table) == (True, Arena.NONE, Table.VRAM)
+    assert one.cells > one.context
+    assert one.rows == 4096
+
+
+def test_ram_that_holds_only_what_vram_does_not() -> None:
+    one = plan(Machine(24 * GB, 40 * GB), released(), Wishes(context=32768))
+    assert one.arena is Arena.COMPLEMENT
+    assert one.ram.bytes_of(least.EXPERTS) < released().expert_bytes
+
+
+def test_ram_that_is_too_small_leaves_the_last_on_the_ssd() -> None:
+    one = plan(Machine(12 * GB, 24 * GB), released(), Wishes(context=32768))
+    assert one.arena is Arena.PART
+    assert 0 < sum(kind.on_ssd for kind in one.classes) < 24576
+    assert one.ram.free < max(kind.stored for kind in one.classes)
+
+
+def test_the_flags_to_change_are_named() -> None:
+    with pytest.raises(DoesNotFitError) as caught:
+        plan(Machine(10 * GB, 64 * GB), released(), Wishes(context=131072))
+    text = str(caught.value)
+    assert "Released does not fit: 11." in text
+    assert "of VRAM are needed, 10.0 GB are there: 4.00 GB for dense weights" in text
+    assert "--context " in text
+    assert "--kv q8" in text
+    assert text.endswith("of free VRAM")
+
+
+def test_where_one_change_is_not_enough_all_are_given_together() -> None:
+    with pytest.raises(DoesNotFitError) as caught:
+        plan(Machine(6_350_000_000, 64 * GB), released(), Wishes(conversations=8))
+    assert caught.value.advice[0].startswith("--kv q8 --conversations 1 --drafts 0 --context ")
+
+
+def test_a_container_that_is_too_small_says_so() -> None:
+    with pytest.raises(DoesNotFitError, match=r"of RAM \(limit of this container or service: 20\.0 GB\) are needed"):
+        plan(Machine(0, 20 * GB, limit=20 * GB), released(), Wishes(context=4096))
+
+
+def test_too_small_a_disk() -> None:
+    with pytest.raises(
+        DoesNotFitError, match=r"76\.0 GB of the disk are needed, 40\.0 GB are there.*free 36\.0 GB there"
+    ):
+        plan(Machine(12 * GB, 64 * GB, disk=40 * GB), replace(released(), files=76 * GB), Wishes(context=8192))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Wishes(context=300_000), "a context of 300000 tokens is more than the 262144 of Released; set --context to"),
+        (Wishes(kv="q3"), "kept as bf16, q8 on a GPU, not as q3"),
+        (Wishes(conversations=0), "at least one conversation"),
+    ],
+)
+def test_wishes_that_make_no_sense(wanted, why) -> None:
+    with pytest.raises(RequestError, match=why):
+        plan(Machine(24 * GB, 64 * GB), released(), wanted)
+
+
+def test_the_same_share_of_every_layer_is_in_vram() -> None:
+    layers = [replace(layer, slot=layer.slot * (1 + i % 3)) for i, layer in enumerate(released().layers)]
+    one = plan(Machine(24 * GB, 128 * GB), replace(released(), layers=tuple(layers)), Wishes(context=32768))
+    shares = [kind.in_vram / kind.experts for kind in one.classes]
+    assert max(shares) - min(shares) < 1e-3
+    assert len(shares) == 3
