@@ -39,9 +39,6 @@ KINDS = (KV, "q8")
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
 
-TIERS = False
-"""Whether experts without a slot are computed where they lie. Until they are, a GPU is taken if all weights fit."""
-
 WINDOW_ROWS = 8
 """Most rows of a window."""
 
