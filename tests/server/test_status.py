@@ -39,13 +39,20 @@ def running(site: Site, *requests: dict) -> Iterator[None]:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body.encode())}\r\n\r\n"
         link.sendall(head.encode() + body.encode())
         links.append(link)
-        until(lambda: len(status(site)["requests"]) == len(links))
+        until(lambda: all_taken(site, len(links)))
     try:
         yield
     finally:
         for link in links:
             link.close()
         until(lambda: not status(site)["requests"])
+
+
+def all_taken(site: Site, count: int) -> bool:
+    """Whether so many requests are under way, and the engine has them all."""
+    told = status(site)
+    engine = told["engines"][0]
+    return len(told["requests"]) == count and engine["running"] + engine["waiting"] == count
 
 
 def status(site: Site) -> dict:
@@ -117,8 +124,8 @@ def test_requests_wait_are_read_and_are_answered(site) -> None:
     site.say(SLOW, SLOW, reading_ms=100, conversations=1)
     states, reads = [], []
     with running(site, {"content": "word " * 250}, {"content": "short"}):
+        until(lambda: [one["state"] for one in status(site)["requests"]] == ["reading", "waiting"])
         told = status(site)
-        assert [one["state"] for one in told["requests"]] == ["reading", "waiting"]
         assert (told["engines"][0]["running"], told["engines"][0]["waiting"]) == (1, 1)
         while not states or states[-1] != "answering":
             one, other = status(site)["requests"]
