@@ -18,6 +18,7 @@ SMALL = {
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
     "kv_types.py": ["--tokens", "100"],
     "rereading.py": ["--turns", "2"],
+    "storage.py": ["--gigabytes", "0.02", "--tokens", "10", "--experts", "16", "--threads", "1"],
     "windows.py": ["--rounds", "1"],
 }
 NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py", "gpu_prompt.py", "gpu_quality.py", "gpu_resident.py", "gpu_upload.py"}

@@ -18,6 +18,12 @@ GUESSER = ("tests/engine/test_guesser.py",)
 LOOKUP = ("tests/engine/test_lookup.py",)
 DRAFTS = "engine/drafting/"
 STORED = ("tests/model/test_stored_weights.py",)
+READS = ("tests/memory/test_reads.py",)
+ARENA = ("tests/memory/test_arena.py",)
+HELD = ("tests/memory/test_held.py",)
+TIER = ("tests/memory/test_tier.py",)
+ROWS = ("tests/memory/test_row_cache.py",)
+SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
 
 
 @dataclass(frozen=True)
@@ -484,5 +490,51 @@ MUTATIONS = (
         "if shared > length:",
         "if shared >= length:",
         LOOKUP,
+    ),
+    _m(
+        "storage: a short direct read goes on inside a block",
+        "memory/reads/pread.py",
+        "after -= after % block",
+        "pass",
+        READS,
+    ),
+    _m("storage: an interrupted read is an error", "memory/reads/pread.py", "number != EINTR", "True", READS),
+    _m("storage: memory that others share", "memory/arena/region.py", "mmap.MAP_PRIVATE |", "mmap.MAP_SHARED |", ARENA),
+    _m(
+        "storage: an interrupted filling leaves its memory",
+        "memory/arena/filling.py",
+        "region.give_back()",
+        "pass",
+        ARENA,
+    ),
+    _m("storage: pinned experts are taken", "memory/tier/held.py", " & (self._pins[kind] == 0)", "", HELD),
+    _m("storage: old visits count like new ones", "memory/tier/held.py", "self._now / self._half_life", "0.0", HELD),
+    _m(
+        "storage: an expert that went keeps its address",
+        "memory/tier/tier.py",
+        "        for gone in out:",
+        "        for gone in ():",
+        TIER,
+    ),
+    _m(
+        "storage: the newest row of a set goes",
+        "memory/ngram/cache.py",
+        "used[way] < used[oldest]",
+        "used[way] > used[oldest]",
+        ROWS,
+    ),
+    _m(
+        "prompts: a buffer is filled while it is read",
+        "ops/prompt/stream/schedule.py",
+        "self._last_before(end - self.ring)",
+        "self._last_before(end - self.ring - 1)",
+        SCHEDULE,
+    ),
+    _m(
+        "prompts: a copy is handed over before what it waits for",
+        "ops/prompt/stream/schedule.py",
+        ".after < self._computed:",
+        ".after <= self._computed:",
+        SCHEDULE,
     ),
 )

@@ -165,7 +165,7 @@ def test_settings_count(capsys, monkeypatch) -> None:
             (f"{FLASH}:Q2_0", "--vram", "12GB", "--context", "lots"),
             "--context must be an integer of at least 2 such as",
         ),
-        ((f"{FLASH}:Q2_0", "--vram", "12GB", "--kv", "q8"), "kept as bf16 on a GPU, not as q8"),
+        ((f"{FLASH}:Q2_0", "--vram", "12GB", "--kv", "q4"), "kept as bf16, q8 on a GPU, not as q4"),
         ((f"{FLASH}:Q2_0", "--vram", "12GB", "--ram", "64GB", "--context", "1M"), "set --context to at most 256K"),
         ((f"{FLASH}:Q2_0", "--vram", "12GB", "--ram", "64GB", "--disk", "50GB"), "free 16.4 GB there"),
     ],

@@ -60,6 +60,11 @@ def test_a_number_in_a_file_may_be_written_as_an_integer(tmp_path) -> None:
         ("STRATA_MAX_TOKENS", "9223372036854775807", 2**63 - 1),
         ("STRATA_MODEL", "/мод ель/漢字 & 'x'.gguf", "/мод ель/漢字 & 'x'.gguf"),
         ("STRATA_EFFORT", "low", "low"),
+        ("STRATA_RAM", "4GB", 4 * 10**9),
+        ("STRATA_RAM", "1.5 GiB", 3 << 29),
+        ("STRATA_RAM", "300MB", 3 * 10**8),
+        ("STRATA_RAM", "12345", 12345),
+        ("STRATA_NGRAM", "direct", "direct"),
     ],
 )
 def test_the_environment_is_read_by_the_kind_of_the_setting(variable, text, value) -> None:
@@ -83,6 +88,10 @@ def test_the_environment_is_read_by_the_kind_of_the_setting(variable, text, valu
         ("STRATA_TOP_P", "1.01", "a number from 0 to 1"),
         ("STRATA_THINKING", "maybe", "true or false"),
         ("STRATA_MODEL", "", "a text"),
+        ("STRATA_RAM", "4 gigs", "a number of bytes such as 4GB or 512MiB"),
+        ("STRATA_RAM", "-4GB", "a number of bytes such as 4GB or 512MiB"),
+        ("STRATA_RAM", "GB", "a number of bytes such as 4GB or 512MiB"),
+        ("STRATA_NGRAM", "disk", "ram, mmap or direct"),
     ],
 )
 def test_a_variable_that_does_not_fit_is_named_with_what_fits(variable, text, fits) -> None:
@@ -100,6 +109,8 @@ def test_a_variable_that_does_not_fit_is_named_with_what_fits(variable, text, fi
         ("top_p = false", "top_p must be a number from 0 to 1, not False"),
         ("temperature = -0.1", "temperature must be a finite number of at least 0, not -0.1"),
         ("model = 3", "model must be a text, not 3"),
+        ("ram = 4.5", "ram must be a number of bytes such as 4GB or 512MiB, not 4.5"),
+        ("ram = true", "ram must be a number of bytes such as 4GB or 512MiB, not True"),
         ("kv_cahce = 1", "unknown key 'kv_cahce'; did you mean "),
         ("tempertaure = 1", "unknown key 'tempertaure'; did you mean temperature?"),
         ("[sampling]\nseed = 1", "unknown section 'sampling'; seed belongs at the top of the file"),

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strata.engine.drafting.misses import Misses
 from strata.engine.drafting.policy import Acceptance, Costs, Retries, best_plan, expected_tokens
+from strata.engine.drafting.timings import Timings
 
 RATES = st.lists(st.floats(0, 1), max_size=7)
 
@@ -78,3 +80,47 @@ def test_retries_become_rare_and_frequent_again_once_drafts_paid():
     assert waits == [16, 32, 64, 64, 64]
     assert retries.tried(again=False, gained=Retries.PAID - 1).wait == 64
     assert retries.tried(again=False, gained=Retries.PAID) == Retries()
+
+
+@given(RATES, st.lists(st.floats(0.1, 10), min_size=8, max_size=8), st.floats(0, 500), st.floats(0, 1))
+def test_misses_only_make_drafts_shallower(rates, extra, one, each):
+    windows = list(itertools.accumulate(extra))
+    misses = [Misses(one, 1).expected(rows) for rows in range(1, 9)]
+    free, priced = Costs(windows), Costs(windows, 0.0, misses, each)
+    assert priced.step(0) == pytest.approx(windows[0] + one * each)
+    plan = best_plan(rates, priced)
+    speed = [expected_tokens(rates, d) / (windows[d] + misses[d] * each) for d in range(len(rates) + 1)]
+    assert speed[plan.depth] >= max(speed) / 1.02001
+    if each == 0 or one == 0:
+        assert plan == best_plan(rates, free)
+
+
+def test_dear_misses_stop_drafts_that_cheap_ones_let_pay():
+    windows, misses = [10.0, 10.5, 11.0, 11.5], [100.0, 175.0, 240.0, 305.0]
+    assert best_plan([0.7, 0.7, 0.7], Costs(windows, 0.3)).depth == 3
+    assert best_plan([0.7, 0.7, 0.7], Costs(windows, 0.3, misses, 0.05)).depth == 2
+    assert best_plan([0.7, 0.7, 0.7], Costs(windows, 0.3, misses, 1.0)).depth == 0
+
+
+def test_misses_of_more_rows_grow_as_measured():
+    known = Misses().after(1, 100)
+    assert known.expected(1) == 100
+    for rows, times in ((2, 1.75), (3, 2.4), (4, 3.05)):
+        assert known.expected(rows) == pytest.approx(100 * times, rel=0.01)
+    assert Misses().after(4, 305).expected(1) == pytest.approx(100, rel=0.01)
+    for _ in range(30):
+        known = known.after(4, 61)
+    assert known.expected(1) == pytest.approx(20, rel=0.2), "old windows fade"
+
+
+def test_timings_take_misses_out_of_windows_and_add_them_again():
+    timings = Timings(miss=0.001)
+    for _ in range(20):
+        timings.computed(1, 0.010 + 0.001 * 50, misses=50)
+    assert timings.window(1) == pytest.approx(0.010)
+    assert timings.misses(1) == pytest.approx(50)
+    timings.computed(1, 0.010, misses=50)  # a miss was cheaper than it is said to be
+    assert timings.window(1) > 0
+    without = Timings()
+    without.computed(1, 0.060, misses=50)
+    assert (without.window(1), without.misses(4)) == (0.060, 0.0)

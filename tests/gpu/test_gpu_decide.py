@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from strata.engine import Drafting, Finish, Generation, Guesses, Request, step
+from strata.engine import Drafting, Finish, Generation, Guesses, Request, Sampling, step
 from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.ops.gpu.ops import GpuOps
@@ -19,6 +19,8 @@ DEVICE = torch.device("cuda")
 
 class HostChooses(GpuOps):
     """As if the device could not."""
+
+    looks = False
 
     def decide(self, done, rules):  # noqa: ARG002
         return None
@@ -52,8 +54,11 @@ class Oracle:
     def learn(self, guesses, accepted, seconds) -> None: ...
 
 
-def answers(network, prompts, count, drafter=None, logprobs=None):
-    requests = [Request("", tuple(p), max_tokens=count, drafting=Drafting(0), logprobs=logprobs) for p in prompts]
+def answers(network, prompts, count, drafter=None, logprobs=None, sampling=()):
+    requests = [
+        Request("", tuple(p), s, max_tokens=count, drafting=Drafting(0), logprobs=logprobs)
+        for p, s in zip(prompts, sampling or [Sampling()] * len(prompts), strict=True)
+    ]
     running = [Generation(network, network.new_state(), request, drafter=drafter) for request in requests]
     for generation in running:
         while generation.reading:
@@ -93,3 +98,30 @@ def test_one_and_three_conversations(networks):
         expected = answers(networks[2], prompts, 30)
         for network in networks[:2]:
             same(answers(network, prompts, 30), expected)
+
+
+SAMPLED = [
+    Sampling(0.8, top_k=20, top_p=0.9, seed=2),
+    Sampling(0.7, seed=3),
+    Sampling(0.9, top_p=0.8, seed=4, repetition_penalty=1.1, frequency_penalty=0.2, logit_bias={7: 1.5, 9: -100}),
+    Sampling(repetition_penalty=1.3),
+]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("sampling", SAMPLED, ids=str)
+def test_candidates_of_recorded_windows_give_the_hosts_tokens(networks, sampling):
+    """With guesses of which some are right, so that windows have one to four rows."""
+    text = [e.id for e in answers(networks[2], [range(5, 45)], 30, None, 3, [sampling])[0][0][:-1]]
+    oracles = [Oracle(text, [1, 3, 0, 2]) for _ in range(2)]
+    found, expected = (
+        answers(network, [range(5, 45)], 30, oracle, 3, [sampling])
+        for network, oracle in zip((networks[0], networks[2]), oracles, strict=True)
+    )
+    same(found, expected)
+
+
+@torch.inference_mode()
+def test_candidates_in_company(networks):
+    prompts = [range(5, 15), range(7, 12), range(20, 60), range(30, 40)]
+    same(*(answers(network, prompts, 30, sampling=SAMPLED) for network in (networks[0], networks[2])))

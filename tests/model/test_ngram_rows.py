@@ -36,13 +36,13 @@ def recording(name):
     """A network and the list of row numbers it reads, call by call."""
     seen = []
 
-    def ngram_rows(real, numbers, w):
+    def ngram_ask(real, numbers, w):
         seen.append(numbers.copy())
         got = real(numbers, w)
-        numbers[:] = -1 << 40  # whoever uses them after the read is found out
+        numbers[:] = -1 << 40  # whoever uses them after they were asked for is found out
         return got
 
-    return wrapped(network(name), ngram_rows=ngram_rows), seen
+    return wrapped(network(name), ngram_ask=ngram_ask), seen
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 512])

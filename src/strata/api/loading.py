@@ -7,6 +7,7 @@ from strata.loading.cache import check_kv
 from strata.loading.device import AUTO, check_device
 from strata.loading.files import ModelFile
 from strata.loading.network import OnLoad, check_threads
+from strata.loading.storage import check_storage
 from strata.loading.stretch import check_context
 from strata.worker import Care, Client, ModelEngine
 from strata.worker.answering import InProcess, Source
@@ -20,6 +21,9 @@ def load(
     rope_scale: float | None = None,
     kv: str | None = None,
     device: str = AUTO,
+    ram: int | None = None,
+    ngram: str | None = None,
+    vram: int | None = None,
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -43,6 +47,12 @@ def load(
             "bf16" or "q8" on a GPU; None is f32 or bf16.
         device: "cpu"; "cuda" or "cuda:N" for a GPU; or "auto": a GPU if the model can run there and is not too
             large for it, else the CPU. `Model.ready` has `device`, `placed` and, where a GPU was not taken, `why`.
+        ram: most bytes of main memory for weights; None is what is available. Routed experts beyond it are read from
+            the file when they are needed, which changes no byte of an answer.
+        ngram: how rows of the n-gram table are read: "ram", "mmap" or "direct"; None is "direct" for a table of more
+            than 1 GB, and through the system's file cache for smaller ones.
+        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there, which
+            changes no byte either. None is what is free, for a model that fits whole.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -61,8 +71,9 @@ def load(
     check_context(context, rope_scale)
     check_kv(kv)
     check_device(device)
+    check_storage(ram, ngram)
     file = ModelFile.open(path)
-    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device)
+    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device, ram, ngram, vram)
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
         return Model(source, file.tokenizer, file.template, file.sampling, file)
@@ -83,6 +94,9 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             rope_scale=setup.rope_scale,
             kv=setup.kv,
             device=setup.device,
+            ram=setup.ram,
+            ngram=setup.ngram,
+            vram=setup.vram,
             on_load=on_load,
             options=setup.options,
         )

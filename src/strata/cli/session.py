@@ -30,6 +30,9 @@ def load_model(settings: Settings, output: Output) -> "Model":
             rope_scale=rope_factor(settings),
             kv=settings.kv,
             device=settings.device,
+            ram=settings.ram,
+            ngram=settings.ngram,
+            vram=settings.vram,
             process=True,
             on_load=bar.step,
         )

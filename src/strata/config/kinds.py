@@ -206,4 +206,26 @@ class Number:
         return number
 
 
-Kind = Text | Texts | Matching | Choice | Switch | Integer | Tokens | Number
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A number of bytes, with a unit as people write it; it becomes an integer."""
+
+    @property
+    def meaning(self) -> str:
+        """What fits, in words."""
+        return "a number of bytes such as 4GB or 512MiB"
+
+    def parse(self, text: str) -> Any:
+        """From an environment variable."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """From a file or a flag, where values have types; a plain number is bytes."""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(value), re.IGNORECASE)
+        if isinstance(value, bool | float) or match is None or (match[3] and not match[2]):
+            raise UnfitError(self.meaning)
+        power = "kmgt".find(match[2].lower()) + 1 if match[2] else 0
+        return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+Kind = Text | Texts | Matching | Choice | Switch | Integer | Tokens | Number | Bytes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strata.config.kinds import Choice, Integer, Kind, Matching, Number, Switch, Text, Tokens
+from strata.config.kinds import Bytes, Choice, Integer, Kind, Matching, Number, Switch, Text, Tokens
 from strata.errors import ConfigError
 
 
@@ -47,6 +47,24 @@ class Settings:
         Choice(("f32", "f16", "q8", "q4", "bf16")),
         "Type in which keys and values of a conversation are kept; smaller ones take less memory and are less exact.",
         unset="f32 on the CPU, bf16 on a GPU",
+    )
+    ram: int | None = _setting(
+        Bytes(),
+        "Most main memory for weights, such as 4GB; routed experts beyond it are read from the file when they are "
+        "needed. The answer stays the same.",
+        unset="what is available",
+    )
+    vram: int | None = _setting(
+        Bytes(),
+        "Most memory of the GPU, such as 24GB; routed experts beyond it stay in main memory and are computed there. "
+        "The answer stays the same.",
+        unset="what is free, for a model that fits whole",
+    )
+    ngram: str | None = _setting(
+        Choice(("ram", "mmap", "direct")),
+        "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "
+        "answer stays the same.",
+        unset="direct for a table of more than 1 GB, else through the file cache",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"

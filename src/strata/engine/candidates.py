@@ -97,10 +97,7 @@ def choose_from(
         if chosen is None:
             return None
         token = chosen
-    logit = found.drawn[1] if token == found.drawn[0] else float(found.logits[found.ids == token][0])
-    weighed = float(np.log(found.total))
-    others = tuple((i, float(np.float64(one) - found.largest - weighed)) for i, one in found.top[:top])
-    return Token(token, float(np.float64(logit) - found.largest - weighed), others)
+    return Token(token, found.logprob(token), found.likeliest(top))
 
 
 def _sample(known: Known, found: "Candidates", sampling: "Sampling", position: int, vocabulary: int) -> int | None:

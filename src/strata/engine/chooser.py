@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
     from strata.engine.sampling import Sampling
     from strata.model.candidates import Candidates, Touched, Wish
+    from strata.model.decision import Drawn
 
 MOST_LOGPROBS = 20
 
@@ -70,6 +71,7 @@ class Chooser:
         self._constraint = constraint
         self._top = _logprobs(logprobs)
         self._room = np.empty((2, vocabulary))
+        self._nothing = np.zeros(vocabulary, np.bool_)
         self._vocabulary = vocabulary
         self._fetched = 0
         self._only_stops = np.zeros(vocabulary, np.bool_)
@@ -110,19 +112,32 @@ class Chooser:
         """Rows of predictions that `verify_found` had to have whole."""
         return self._fetched
 
-    def wish(self, guesses: "Sequence[int]", first: int) -> "Wish":
+    def wish(self, guesses: "Sequence[int]", first: int, *, drawing: bool = False) -> "Wish":
         """What a device has to know to find the candidates of a window's rows; arguments as for `verify`.
 
-        A row's penalties and grammar are those behind the guesses before it. Rows that a grammar does not reach are
-        not looked at in the end.
+        A row's penalties and grammar are those behind the guesses before it. In rows that a grammar does not reach
+        nothing may be chosen, and they are not looked at in the end. With `drawing`, the device draws among filtered
+        tokens, too.
         """
         from strata.model.candidates import RowWish, Wish  # the command line does not wait for torch
 
         s, rows = self._sampling, []
-        drawing = not s.greedy and not s.filters
+        drawing = not s.greedy and (drawing or not s.filters)
         for row, (touched, allowed) in enumerate(self._ahead(guesses)):
             rows.append(RowWish(uniform(s.seed, first + row) if drawing else 0.0, touched, allowed))
         return Wish(self._banned, self._top, s.temperature, tuple(rows))
+
+    def drawing(self, guesses: "Sequence[int]", first: int) -> "Drawn | None":
+        """How a device may choose by itself, arguments as for `verify`; None where only the host can."""
+        from strata.model.candidates import MOST
+        from strata.model.decision import Drawn
+
+        s = self._sampling
+        top_k = s.top_k if s.top_k < self._vocabulary else 0
+        if self._history is not None or s.biases or (not s.greedy and (s.typical_p < 1 or top_k > MOST)):
+            return None
+        wish = self.wish(guesses, first, drawing=True)
+        return Drawn(wish, tuple(sorted(self._stop_ids)), top_k, s.top_p, s.min_p)
 
     def verify_found(
         self,
@@ -155,6 +170,19 @@ class Chooser:
 
         return self._judge(one, guesses)
 
+    def take(self, tokens: "Sequence[int]") -> StrataError | None:
+        """Take over tokens that a device has chosen; what is wrong with the last of them, if something is.
+
+        The token stands, but the text cannot go on: as where `verify` advances a grammar.
+        """
+        try:
+            for token in tokens:
+                if token not in self._stop_ids:
+                    self._advance(token)
+        except StrataError as error:
+            return error
+        return None
+
     def _judge(self, choose: "Callable[[int], Token]", guesses: "Sequence[int]") -> Verdict:
         """Tokens of rows in order, until a guess is refused or the text ends."""
         tokens: list[Token] = []
@@ -183,9 +211,10 @@ class Chooser:
             for row in range(1 + len(guesses)):
                 if row:
                     guess = next(steps)
-                    if twin is not None and not self._follows(twin, guess):
+                    if twin is None or not self._follows(twin, guess):
                         twin = None
-                yield self._touched(), self._allowed(twin)
+                lost = self._constraint is not None and twin is None
+                yield self._touched(), self._nothing if lost else self._allowed(twin)
 
     def _follows(self, constraint: "Constraint", token: int) -> bool:
         """Advance a constraint by a guess; False if the text cannot go on with it."""

@@ -22,7 +22,7 @@ from strata.errors import RequestError, StrataError
 if TYPE_CHECKING:
     from strata.model import Network, State
     from strata.model.candidates import Candidates, Wish
-    from strata.model.decision import Decision, Greedy
+    from strata.model.decision import Decision, Drawn, Greedy
     from strata.model.ops import Pass
 
 CUT = 64
@@ -204,6 +204,13 @@ class Generation:
             return self._greedy
         return self._greedy_on
 
+    def drawing(self, guesses: Guesses) -> "Drawn | None":
+        """How a device may choose by itself; None where it cannot, or a grammar breaks."""
+        try:
+            return self._chooser.drawing(guesses.ids, self._position)
+        except Exception:  # noqa: BLE001  # whatever breaks one answer must not break the others
+            return None
+
     def wish(self, guesses: Guesses) -> "Wish | None":
         """What a device has to know to look for the tokens that may be chosen; None where the host has to choose.
 
@@ -243,6 +250,9 @@ class Generation:
         """
         chosen = zip(decision.ids, decision.logprobs, decision.tops, strict=True)
         tokens = tuple(Token(*one) for one in chosen)
+        wrong = self._chooser.take(decision.ids)
+        if wrong is not None:
+            return Verdict(tokens, len(tokens), wrong)
         if decision.broken is None:
             return Verdict(tokens, len(tokens))
         row = decision.broken

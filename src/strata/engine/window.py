@@ -16,8 +16,7 @@ from strata.errors import RequestError
 
 if TYPE_CHECKING:
     from strata.model import Network
-    from strata.model.candidates import Candidates
-    from strata.model.decision import Decision
+    from strata.model.decision import Decision, Undecided
     from strata.model.ops import Pass
 
 
@@ -64,34 +63,38 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     guessed = clock()
     rows = 1 + len(guesses.ids)
     passes = network.window([(g.state, [g.newest, *guesses.ids]) for g in going])
-    decisions = _decided(network, going, passes)
-    found = None if decisions else _found(network, going, passes, guesses)
-    logits = None if decisions or found else network.predictions(passes)
+    outcomes = _decided(network, going, passes, guesses)
+    logits = None if outcomes else network.predictions(passes)
     fetched = sum(g.fetched for g in going)
     ran = clock()
-    if decisions:
-        verdicts = [g.decided(done, one) for g, done, one in zip(going, passes, decisions, strict=True)]
-    elif found:
-        verdicts = [g.verify_found(done, one, guesses) for g, done, one in zip(going, passes, found, strict=True)]
+    if outcomes:
+        verdicts = [
+            g.verify_found(done, one, guesses) if isinstance(one, list) else g.decided(done, one)
+            for g, done, one in zip(going, passes, outcomes, strict=True)
+        ]
     else:
         assert logits is not None
         verdicts = [g.verify(logits[i * rows : (i + 1) * rows], guesses) for i, g in enumerate(going)]
     verified = clock()
     accepted, tokens, before = 0, {}, sum(generation.tokens for generation in going)
-    for generation, done, verdict in zip(going, passes, verdicts, strict=True):
+    committed = [bool(outcomes) and not isinstance(one, list) for one in outcomes or going]
+    for generation, done, verdict, already in zip(going, passes, verdicts, committed, strict=True):
         if verdict is not None:
             seconds = (clock() - guessed) / 1e9 if len(going) == 1 else None
-            accepted += generation.commit(done, verdict, guesses, seconds, committed=decisions is not None)
+            accepted += generation.commit(done, verdict, guesses, seconds, committed=already)
             tokens[id(generation)] = generation.take(verdict)
     if trace is not None:
         draft, run, choosing, commit = ((b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock())))
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
+        met = network.met()
         record = WindowRecord(
             began,
             rows * len(going),
             len(going),
             drafted,
             accepted,
+            {} if met is None else {"vram": met.resident, "ram": met.link + met.host},
+            {} if met is None else {"link": met.link, "host": met.host},
             draft_us=draft,
             run_us=run,
             verify_us=choosing,
@@ -100,26 +103,27 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             tokens=sum(generation.tokens for generation in going) - before,
             fetched=sum(generation.fetched for generation in going) - fetched,
             layers=array("f", [(at - guessed) / 1e3 for at in passes[0].layers]),
+            host_wait_us=0.0 if met is None else met.waited_us,
         )
         trace.add(record)
     return tokens
 
 
-def _found(
+def _decided(
     network: "Network", generations: Sequence[Generation], passes: "Sequence[Pass]", guesses: Guesses
-) -> "list[list[Candidates]] | None":
-    """The tokens that a device finds may be chosen; None where the host needs all predictions."""
+) -> "Sequence[Decision | Undecided] | None":
+    """What the device chose and committed, or, of answers for which it cannot, the tokens that it found may be chosen.
+
+    None where the host needs all predictions.
+    """
+    done = [(g.state, one) for g, one in zip(generations, passes, strict=True)]
+    greedy = [g.greedy for g in generations if g.greedy]
+    if len(greedy) == len(generations) and (decisions := network.decide(done, greedy)):
+        return decisions
     if not network.looks:
         return None
+    drawn = [rule for rule in (g.drawing(guesses) for g in generations) if rule is not None]
+    if len(drawn) == len(generations) and (outcomes := network.draw(done, drawn)):
+        return outcomes
     wishes = [wish for wish in (g.wish(guesses) for g in generations) if wish is not None]
     return network.look(passes, wishes) if len(wishes) == len(generations) else None
-
-
-def _decided(
-    network: "Network", generations: Sequence[Generation], passes: "Sequence[Pass]"
-) -> "list[Decision] | None":
-    """What the device chose and committed, if it can choose for all of them; else that is the host's."""
-    rules = [g.greedy for g in generations if g.greedy]
-    if len(rules) < len(generations):
-        return None
-    return network.decide([(g.state, done) for g, done in zip(generations, passes, strict=True)], rules)

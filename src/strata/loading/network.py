@@ -1,7 +1,6 @@
 """The network of a model file, its weights in memory."""
 
 import logging
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,13 +9,17 @@ from numpy.typing import NDArray
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
-from strata.loading import gpu, ram
+from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
+from strata.loading.ram import measure
+from strata.loading.storage import arranged, check_storage, divide, hosted, is_expert
 from strata.loading.stretch import stretched
+from strata.loading.touch import touch
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
+    from strata.loading.storage import Storage
     from strata.model import Inventory, ModelConfig, Network
     from strata.model.weights import Weights
 
@@ -41,11 +44,13 @@ class Loaded(NamedTuple):
         network: it.
         unused: names of tensors that it has no use for.
         placement: where it is.
+        storage: what reads weights while it runs, if anything does.
     """
 
     network: "Network"
     unused: tuple[str, ...]
     placement: Placement
+    storage: "Storage | None" = None
 
 
 def check_threads(threads: int | None) -> None:
@@ -66,6 +71,9 @@ def load_network(
     rope_scale: float | None = None,
     kv: str | None = None,
     device: str = AUTO,
+    ram: int | None = None,
+    ngram: str | None = None,
+    vram: int | None = None,
     conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
 ) -> Loaded:
@@ -84,6 +92,11 @@ def load_network(
             has q8 as well.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
+        ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
+            them. None is what is available.
+        ngram: how rows of the n-gram table are read, see `strata.loading.storage`.
+        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there. None
+            is what is free, for a model that fits whole.
         conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
@@ -98,12 +111,13 @@ def load_network(
 
     check_threads(threads)
     check_device(device)
+    check_storage(ram, ngram)
     try:
         config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -113,7 +127,7 @@ def load_network(
                 log.info("not on the GPU: %s", why)
         if config.qsa.kv == gpu.KV:
             raise RequestError(f"keys and values are kept as {gpu.KV} on a GPU only; leave --kv (kv=) out")
-        return _on_cpu(file, config, threads, on_load, why)
+        return _on_cpu(file, config, threads, on_load, why, ram, ngram)
     except ModelError as error:
         raise file.error(error) from error
 
@@ -134,6 +148,9 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    ngram: str | None,
+    vram: int | None,
+    threads: int | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
 
@@ -154,11 +171,24 @@ def _on_gpu(
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
     weights, config = _with_draft(file, load_weights(file.directory, config), config)
-    network, placement = gpu.network(card, weights, config, conversations, on_load)
-    return Loaded(network, inventory.unused, placement)
+    storage = None
+    if ngram is not None:
+        import torch
+
+        weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
+    network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
+    return Loaded(network, inventory.unused, placement, storage)
 
 
-def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_load: OnLoad | None, why: str) -> Loaded:
+def _on_cpu(
+    file: "ModelFile",
+    config: "ModelConfig",
+    threads: int | None,
+    on_load: OnLoad | None,
+    why: str,
+    most: int | None,
+    ngram: str | None,
+) -> Loaded:
     import torch
 
     from strata.experts.pool import choose, read
@@ -166,17 +196,25 @@ def _on_cpu(file: "ModelFile", config: "ModelConfig", threads: int | None, on_lo
     from strata.ops import bind, workers
 
     inventory = _inventory(file, config)
-    total = inventory.bytes + (sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0)
-    ram.check(total, ram.measure())
+    draft = sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0
+    division = divide(file.directory, config, inventory.bytes + draft, measure(), most, ngram)
     if threads is None and config.V * config.H < SMALL:
         threads = 1
     workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = load_weights(_Watched(file.directory, inventory.bytes, on_load), config)
-    weights, config = _with_draft(file, loaded, config)
-    placement = Placement(CPU, weights=total, why=why)
-    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement)
+    first = division.dense - draft + (division.experts if division.slots is None else 0)
+    total = first + min(division.slots or 0, division.experts) + division.table
+    weights = load_weights(_Watched(file.directory, total, on_load, touch_experts=division.slots is None), config)
+    weights, storage = arranged(
+        weights, file.directory, config, division, ngram,
+        (lambda done: on_load(min(first + done, total), total)) if on_load else None,
+    )  # fmt: skip
+    if on_load:
+        on_load(total, total)
+    weights, config = _with_draft(file, weights, config)
+    placement = Placement(CPU, weights=first + draft, why=why, storage=str(division))
+    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement, storage)
 
 
 def _with_draft(file: "ModelFile", weights: "Weights", config: "ModelConfig") -> "tuple[Weights, ModelConfig]":
@@ -198,7 +236,10 @@ def _with_draft(file: "ModelFile", weights: "Weights", config: "ModelConfig") ->
 class _Watched:
     """A directory that reports what has been loaded from it."""
 
-    def __init__(self, directory: TensorDirectory, total: int, on_load: OnLoad | None) -> None:
+    def __init__(
+        self, directory: TensorDirectory, total: int, on_load: OnLoad | None, *, touch_experts: bool = True
+    ) -> None:
+        self._touch_experts = touch_experts
         self._directory = directory
         self._total = total
         self._on_load = on_load
@@ -215,9 +256,9 @@ class _Watched:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         stored = self._directory.raw(name)
-        # One byte of every page, so that the file is in memory when the first token needs it, and progress is true.
-        stored.reshape(-1)[:: mmap.PAGESIZE].max(initial=0)
-        self._report(stored.nbytes)
+        if not self._touch_experts and is_expert(name):
+            return stored
+        touch(stored, self._report)  # so that it is in memory when the first token needs it, and progress is true
         return stored
 
     def rows(self, name: str, ids: Sequence[int]) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from strata.errors import ModelError
+from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
 from strata.memory.budget import Cells, ExpertLayer, Reads, Sizes, Work
 from strata.model import ModelConfig, take_inventory
@@ -14,7 +14,7 @@ from strata.model.config import Mixer
 from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
 from strata.model.weights import KEPT
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.gpu.pool import PAGE, WINDOW_CONVERSATIONS, head_config, pool_bytes
+from strata.ops.gpu.pool import KINDS, PAGE, WINDOW_CONVERSATIONS, head_config, pool_bytes
 from strata.ops.gpu.size import PASS_MOST, work_bytes
 from strata.ops.planes import LAYOUTS, layout
 
@@ -102,7 +102,7 @@ def shapes_of(c: ModelConfig, *, tensor_cores: bool = True, short: int = SHORT_P
     """
     head = _cells(head_config(c)) if c.mtp else None
     kinds = {kv: round(PAGE * token_bytes(replace(c, qsa=replace(c.qsa, kv=kv)))) for kv in TYPES if _holds(c, kv)}
-    trunk = _cells(c)
+    trunk = _cells(c, KINDS)
     return Shapes(trunk, head, Cells(kinds, PAGE, each=trunk.each), work_of(c, tensor_cores=tensor_cores, short=short))
 
 
@@ -139,26 +139,25 @@ def reads_of(c: ModelConfig, *, dense: int, draft: int, weights: int) -> Reads:
     )
 
 
-def _cells(c: ModelConfig) -> Cells:
+def _cells(c: ModelConfig, kinds: Iterable[str] = ("bf16",)) -> Cells:
     """Conversations on a GPU, by what its pool says of a few sizes."""
     empty = replace(c, context=0)
 
-    def taken(slots: int, cells: int = 0) -> int:
-        return pool_bytes(empty, slots=slots, cells=cells)
+    def taken(slots: int, cells: int = 0, kv: str = "bf16") -> int:
+        return pool_bytes(empty, slots=slots, cells=cells, kv=KINDS[kv])
 
     most = WINDOW_CONVERSATIONS
     each = taken(most + 1) - taken(most)
     listed = pool_bytes(replace(c, context=PAGE), slots=1, cells=0) - taken(1)
-    return Cells(
-        {"bf16": taken(0, PAGE) - taken(0)}, PAGE, fixed=taken(0), each=each, spares=most,
-        spare=taken(1) - taken(0) - each, listed=listed,
-    )  # fmt: skip
+    pages = {kv: taken(0, PAGE, kv) - taken(0) for kv in kinds if _holds(c, kv)}
+    return Cells(pages, PAGE, fixed=taken(0), each=each, spares=most, spare=taken(1) - taken(0) - each, listed=listed)
 
 
 def _holds(c: ModelConfig, kv: str) -> bool:
+    """Whether a type can hold heads of this width."""
     try:
         token_bytes(replace(c, qsa=replace(c.qsa, kv=kv)))
-    except Exception:  # noqa: BLE001  # a type that cannot hold heads of this width
+    except RequestError:
         return False
     return True
 

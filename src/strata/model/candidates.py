@@ -97,3 +97,15 @@ class Candidates:
     weight: float
     drawn: tuple[int, float, float, float]
     top: tuple[tuple[int, float], ...] = ()
+
+    def logprob(self, token: int) -> float:
+        """Natural logarithm of the probability that the model gave one of them, or the token that is drawn."""
+        logit = self.drawn[1] if token == self.drawn[0] else float(self.logits[self.ids == token][0])
+        return self._logarithm(logit)
+
+    def likeliest(self, count: int) -> tuple[tuple[int, float], ...]:
+        """The model's own likeliest tokens with their logarithms."""
+        return tuple((token, self._logarithm(logit)) for token, logit in self.top[:count])
+
+    def _logarithm(self, logit: float) -> float:
+        return float(np.float64(logit) - self.largest - float(np.log(self.total)))

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from strata.model.candidates import Candidates, Wish
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,25 @@ class Greedy:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """How one conversation's tokens are drawn, where nothing but its rows' logits, draws and grammar matters.
+
+    Attributes:
+        wish: what is asked about its rows; nothing is adjusted.
+        stop_ids: tokens that end the text.
+        top_k: 0 for off, else at most `strata.model.candidates.MOST`.
+        top_p: 1 for off.
+        min_p: 0 for off.
+    """
+
+    wish: Wish
+    stop_ids: tuple[int, ...]
+    top_k: int
+    top_p: float
+    min_p: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The tokens of a window's rows in order, until a guess was refused, the text ended, or a row had no numbers.
 
@@ -44,3 +66,7 @@ class Decision:
     logprobs: tuple[float, ...]
     tops: tuple[tuple[tuple[int, float], ...], ...]
     broken: int | None = None
+
+
+Undecided: TypeAlias = list[Candidates]
+"""What was found for the rows of a conversation of whose tokens the device is not certain; nothing is committed."""

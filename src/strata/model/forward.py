@@ -34,11 +34,17 @@ def run(ops: Ops, w: weights.Weights, laid: Sequence[Segment], *, window: bool) 
 
 def trunk(ops: Ops, w: weights.Weights, batch: Batch) -> Streams:
     """All layers."""
+    # Rows of the n-gram table depend on ids alone: they are on their way while the layers before are computed.
+    asked = {
+        number: ops.ngram_ask(ops.ngram_numbers(batch), layer.ple)
+        for number, layer in enumerate(w.layers)
+        if layer.ple is not None
+    }
     residual = ops.streams(ops.embed(batch, w.embed))
     for number, layer in enumerate(w.layers):
         ops.layer(batch, number)
         if layer.ple is not None:
-            gated = ops.ngram_gate(residual, ops.ngram_rows(ops.ngram_numbers(batch), layer.ple), layer.ple)
+            gated = ops.ngram_gate(residual, ops.ngram_rows(asked[number], layer.ple), layer.ple)
             residual = ops.ngram_smooth(residual, gated, batch, layer.ple)
         residual = block(ops, layer, residual, batch, number, sparse=True)
     ops.layer(batch, len(w.layers))

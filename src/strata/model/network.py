@@ -12,10 +12,11 @@ from strata.errors import RequestError
 from strata.model import forward, mtp
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.mtp import Chain, MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import MtpState, State
+from strata.model.tally import Tally
 from strata.model.weights import Mtp, Weights
 
 PASS_ROWS = 512
@@ -82,6 +83,7 @@ class Network:
             self.settle(state)
             residuals.append(done.residual)
             first = last
+        self.ops.check()
         return torch.cat(residuals)
 
     def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
@@ -120,8 +122,11 @@ class Network:
         """Predictions float32 [T, V] of all rows of a window."""
         ready = [done.logits for done in passes if done.logits is not None]
         if len(ready) == len(passes):
-            return _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
-        return _on_host(self.logits(torch.cat([done.residual for done in passes])))
+            found = _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
+        else:
+            found = _on_host(self.logits(torch.cat([done.residual for done in passes])))
+        self.ops.check()
+        return found
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.
@@ -139,6 +144,25 @@ class Network:
         decisions = self.ops.decide(done, rules)
         for (state, one), decision in zip(done, decisions or (), strict=False):
             self._follow(state, one, len(decision.ids))
+        return decisions
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
+        return self.ops.met()
+
+    def draw(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn; asked where `looks` is set.
+
+        Returns:
+            For each conversation a decision, already committed, or what was found for its rows, and the choice is the
+            host's; None where the device leaves all to the host.
+        """
+        if any(isinstance(state.mtp, MtpState) for state, _ in done):
+            return None
+        decisions = self.ops.draw(done, rules)
+        for (state, one), decision in zip(done, decisions or (), strict=False):
+            if isinstance(decision, Decision):
+                self._follow(state, one, len(decision.ids))
         return decisions
 
     @property

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
-from strata.model.decision import Decision, Greedy
+from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.state import GdnState, QsaState, State
+from strata.model.tally import Tally
 
 WINDOW_ROWS = 8
 """Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device that
@@ -207,6 +208,18 @@ class Ops(Protocol):
         """What the pass computed, by conversation."""
         ...
 
+    def check(self) -> None:
+        """Wait for what was launched, where that can go wrong.
+
+        Raises:
+            TierError: a window was given up, for experts that lie elsewhere did not come; its rows are no numbers.
+        """
+        ...
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
+        ...
+
     def commit(self, state: State, done: Pass, n: int) -> None:
         """Accept the first n rows of a conversation's pass; the others leave no trace."""
         ...
@@ -216,6 +229,13 @@ class Ops(Protocol):
 
         Returns:
             What was decided for each conversation; None, and nothing done, where the device leaves that to the host.
+        """
+        ...
+
+    def draw(self, done: Sequence[tuple[Any, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
+        """As `decide` for tokens that are drawn. Where it is not certain of one, the device says what it found.
+
+        Asked where `looks` is set only.
         """
         ...
 
@@ -296,11 +316,19 @@ class Ops(Protocol):
         """Hash the batch's ids behind their histories: numbers of table rows, int64 [T, rows_per_token]."""
         ...
 
-    def ngram_rows(self, numbers: Any, w: weights.Ple) -> Activations:
-        """Read table rows: [T, rows_per_token*width].
+    def ngram_ask(self, numbers: Any, w: weights.Ple) -> Any:
+        """Begin to read table rows, which are needed some layers later.
 
         Raises:
             StrataError: a number is outside the table.
+        """
+        ...
+
+    def ngram_rows(self, asked: Any, w: weights.Ple) -> Activations:
+        """The rows that were asked for: [T, rows_per_token*width].
+
+        Raises:
+            StrataError: they cannot be read.
         """
         ...
 

@@ -63,6 +63,14 @@ class FileTable:
         """float32 [len(ids), width]."""
         return torch.from_numpy(self._directory.rows(self._name, ids))
 
+    def ask(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Nothing is read before it is needed."""
+        return tuple(ids)
+
+    def answer(self, asked: tuple[int, ...]) -> Tensor:
+        """float32 [len(asked), width]."""
+        return self.rows(asked)
+
     def stored(self) -> Quantised:
         """The whole table as the file stores it."""
         return Quantised(self._directory.tensors[self._name].type, self._directory.raw(self._name))

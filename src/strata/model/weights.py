@@ -8,7 +8,7 @@ inputs].
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,18 @@ class RowTable(Protocol):
 
     def rows(self, ids: Sequence[int]) -> Tensor:
         """float32 [len(ids), width]; ids may repeat and come in any order."""
+        ...
+
+
+class AskedTable(RowTable, Protocol):
+    """One whose rows can be asked for before they are needed."""
+
+    def ask(self, ids: Sequence[int]) -> Any:
+        """Begin to read rows."""
+        ...
+
+    def answer(self, asked: Any) -> Tensor:
+        """What `rows` would give."""
         ...
 
 

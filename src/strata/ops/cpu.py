@@ -5,6 +5,7 @@ In float64, which only comparisons use, the plain formulas run.
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from strata.model import weights
 from strata.model.candidates import Wish
 from strata.model.config import ModelConfig, Ple
-from strata.model.decision import Greedy
+from strata.model.decision import Drawn, Greedy
 from strata.model.kv import Codec
 from strata.model.ops import Angles, GdnProjected, NgramGated, Pass, QsaInputs, Route, Segment
 from strata.model.state import GdnState, QsaState, State
@@ -25,6 +26,7 @@ from strata.ops.gdn import project as gdn
 from strata.ops.gdn import recurrent
 from strata.ops.hyper_connection import reference as hc
 from strata.ops.linear.stored import linear
+from strata.ops.moe import held
 from strata.ops.moe import reference as moe
 from strata.ops.ngram import hash as ngram_hash
 from strata.ops.ngram import mix as ngram
@@ -77,6 +79,12 @@ class CpuOps:
         """See `Ops.passes`."""
         return list(conversation.passes(batch, residual))
 
+    def check(self) -> None:
+        """See `Ops.check`; everything is where it is computed."""
+
+    def met(self) -> None:
+        """See `Ops.met`."""
+
     def commit(self, state: State, done: Pass, n: int) -> None:
         """See `Ops.commit`."""
         assert isinstance(done, CpuPass)
@@ -84,6 +92,9 @@ class CpuOps:
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> None:
         """See `Ops.decide`; the predictions are where the host chooses."""
+
+    def draw(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Drawn]) -> None:
+        """See `Ops.draw`; likewise."""
 
     def look(self, done: Sequence[Pass], wishes: Sequence[Wish]) -> None:
         """See `Ops.look`; likewise."""
@@ -182,16 +193,22 @@ class CpuOps:
 
     def experts(self, m: Tensor, route: Route, w: weights.Moe) -> Tensor:
         """See `Ops.experts`."""
-        return moe.experts(m, route, w) + moe.shared_expert(m, w)
+        routed = held.experts(m, route, w) if isinstance(w, held.HeldMoe) else moe.experts(m, route, w)
+        return routed + moe.shared_expert(m, w)
 
     def ngram_numbers(self, batch: CpuBatch) -> NDArray[np.int64]:
         """See `Ops.ngram_numbers`."""
         return np.concatenate([self._numbers(segment) for segment in batch.segments])
 
-    def ngram_rows(self, numbers: NDArray[np.int64], w: weights.Ple) -> Tensor:
-        """See `Ops.ngram_rows`."""
+    def ngram_ask(self, numbers: NDArray[np.int64], w: weights.Ple) -> tuple[int, Any]:
+        """See `Ops.ngram_ask`: how many tokens, and what the table makes of it."""
         ngram_hash.check(numbers, w.table.shape[0])
-        return w.table.rows(numbers.reshape(-1).tolist()).reshape(len(numbers), -1)
+        return len(numbers), cast("weights.AskedTable", w.table).ask(numbers.reshape(-1).tolist())
+
+    def ngram_rows(self, asked: tuple[int, Any], w: weights.Ple) -> Tensor:
+        """See `Ops.ngram_rows`."""
+        tokens, rows = asked
+        return cast("weights.AskedTable", w.table).answer(rows).reshape(tokens, -1)
 
     def ngram_gate(self, residual: Tensor, e: Tensor, w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`."""

@@ -32,6 +32,9 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept; None for the device's own.
         device: where to run, see `strata.loading.network.load_network`.
+        ram: most bytes of main memory for weights; None for what is available.
+        ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
+        vram: bytes of the GPU's memory to take at most; None for all that is free.
     """
 
     path: str | None = None
@@ -41,6 +44,9 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     rope_scale: float | None = None
     kv: str | None = None
     device: str = "auto"
+    ram: int | None = None
+    ngram: str | None = None
+    vram: int | None = None
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):

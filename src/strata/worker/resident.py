@@ -21,6 +21,7 @@ from strata.worker.forms import Formed, Forms
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
+    from strata.loading.storage import Storage
     from strata.model import Network
     from strata.text.grammar import Grammars
 
@@ -63,6 +64,7 @@ class Resident:
         network: "Network",
         *,
         beside: bool = False,
+        storage: "Storage | None" = None,
     ) -> None:
         """Put together.
 
@@ -74,7 +76,9 @@ class Resident:
             trace: where the scheduler notes its windows.
             network: what the scheduler computes with.
             beside: compile the forms of answers beside the work; otherwise a submission waits for its own.
+            storage: what reads its weights meanwhile.
         """
+        self._storage = storage
         self.ready = ready
         self.network = network
         self._scheduler = scheduler
@@ -105,6 +109,9 @@ class Resident:
             rope_scale=setup.rope_scale,
             kv=setup.kv,
             device=setup.device,
+            ram=setup.ram,
+            ngram=setup.ngram,
+            vram=setup.vram,
             on_load=on_load,
             options=setup.options,
             beside=True,
@@ -120,6 +127,9 @@ class Resident:
         rope_scale: float | None = None,
         kv: str | None = None,
         device: str = "auto",
+        ram: int | None = None,
+        ngram: str | None = None,
+        vram: int | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
         beside: bool = False,
@@ -133,6 +143,9 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
+            ram: most bytes of main memory for weights; None for what is available.
+            ngram: how rows of the n-gram table are read; None for what suits it.
+            vram: bytes of the GPU's memory to take at most; None for all that is free.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
             beside: compile forms of answers beside the work.
@@ -142,13 +155,16 @@ class Resident:
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement = load_network(
+        network, unused, placement, storage = load_network(
             file,
             threads=threads,
             context=context,
             rope_scale=rope_scale,
             kv=kv,
             device=device,
+            ram=ram,
+            ngram=ngram,
+            vram=vram,
             conversations=scheduling.slots,
             on_load=on_load,
         )
@@ -172,7 +188,7 @@ class Resident:
             placed=str(placement),
             why=placement.why,
         )
-        return cls(scheduler, file.tokenizer, ready, sampling, trace, network, beside=beside)
+        return cls(scheduler, file.tokenizer, ready, sampling, trace, network, beside=beside, storage=storage)
 
     @property
     def idle(self) -> bool:
@@ -264,7 +280,8 @@ class Resident:
 
     def stats(self) -> dict[str, Any]:
         """Counters."""
-        return asdict(self._scheduler.stats()) | self._trace.totals.values()
+        found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        return found | self._storage.stats() if self._storage else found
 
     def holdings(self) -> m.Holdings:
         """What is kept of conversations, and memory of the device."""
@@ -283,6 +300,8 @@ class Resident:
         """Complete what is being saved."""
         self._forms.close()
         self._scheduler.close()
+        if self._storage:
+            self._storage.end()
 
     def _pools(self) -> tuple[m.Pool, ...]:
         if not self.ready.device.startswith("cuda"):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strata.memory.budget import DoesNotFitError, Machine, Plan, Wishes, least, measured, plan, retry
 from support.machines import GB, cases, released
 
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=100, deadline=None)
 
 
 def free_with(one: Plan, work: int) -> int:

@@ -52,7 +52,7 @@ def test_an_h200_that_was_measured() -> None:
     assert found.prompt_bound == "computing"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(least=0))
 def test_estimates_stay_below_their_bound(case) -> None:
     made = plan(*case)
@@ -114,6 +114,7 @@ def test_a_plan_in_words() -> None:
     assert "RAM is too small for " in text
     assert "The n-gram table (28.8 GB) stays on the SSD: a token reads 1.44 kB of it" in text
     assert "With --context 32K there would be " in text
+    assert "With --kv q8 there would be " in text
     assert "GB of RAM no expert would be read from the SSD" in text
     assert "Eight (--conversations 8) take " in text or "eight would not fit" in text
     assert assumptions(made).startswith("given: RTX 3090: 936 GB/s and 71 TFLOPS, link 25 GB/s")

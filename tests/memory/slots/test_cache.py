@@ -37,6 +37,7 @@ class Machine(RuleBasedStateMachine):
         self.inside = [{}, {}]  # by class: what lies in a slot
         self.flying: list[Move] = []
         self.over: list[Move] = []
+        self.heats: list[np.ndarray] = []
         self.begun: dict[tuple[int, int], int] = {}  # copies into (class, slot) ever
         self.missed: list[tuple[int, int]] = []
 
@@ -149,6 +150,14 @@ class Machine(RuleBasedStateMachine):
         else:
             assert self.cache.drop(*key) == slot
             del self.inside[CLASSES[key[0]]][slot]
+
+    @rule(data=st.data())
+    def turn(self, data) -> None:
+        heat = data.draw(st.none() | st.sampled_from(self.heats)) if self.heats else None
+        self.heats.append(self.cache.turn(heat))
+        assert self.heats[-1].ravel().tolist() == [self.quick[k] for k in KEYS]
+        theirs = dict.fromkeys(KEYS, 0.0) if heat is None else dict(zip(KEYS, heat.ravel().tolist(), strict=True))
+        self.quick = {k: 0.5 * self.quick[k] + theirs[k] for k in KEYS}
 
     @rule()
     def a_profile_carries_the_counts(self) -> None:

@@ -130,7 +130,7 @@ while True:
 def test_a_writer_killed_at_any_time_leaves_one_or_the_other(tmp_path) -> None:
     path, random_ = tmp_path / "p", random.Random(5)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    for _ in range(6):
+    for _ in range(4):
         command = [sys.executable, "-c", WRITER, str(path)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout.readline() == "ready\n"

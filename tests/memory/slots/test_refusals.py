@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.memory.slots import Move, Rule, SlotCache, SlotError
+from strata.memory.slots import Move, Rule, SlotCache, SlotError, moves_that_fit
 
 
 def cache() -> SlotCache:
@@ -51,6 +51,19 @@ def test_visits_of_another_shape(shape) -> None:
         cache().seen(np.zeros(shape, np.int32))
 
 
+def test_visits_are_whole_numbers_of_any_width() -> None:
+    with pytest.raises(SlotError, match="not float64"):
+        cache().seen(np.zeros((1, 2)))
+    for dtype in (np.uint8, np.int16, np.uint16, np.int64, np.uint64):
+        c = cache()
+        assert c.seen(np.array([[1, 3]], dtype)) == 0
+        assert c.counts()[1, 3] > 0
+    for far in (2**32, 2**63 - 1, -(2**32)):  # which are 0, -1 and 0 as 32 bits
+        with pytest.raises(SlotError, match="no expert"):
+            cache().seen(np.array([[0, far]]))
+    assert cache().seen(np.empty((0, 2))) == 0
+
+
 def test_moves_that_are_out_of_date() -> None:
     c = cache()
     first, second = c.moves(1)[0], c.moves(1)[0]
@@ -69,6 +82,11 @@ def test_moves_that_are_out_of_date() -> None:
     c.landed(first)
     with pytest.raises(SlotError, match="does not fit"):
         c.begin(first._replace(slot=1))
+
+
+def test_heat_of_another_shape() -> None:
+    with pytest.raises(SlotError, match=r"shape \(4, 2\), and \(2, 4\) was expected"):
+        cache().turn(np.zeros((4, 2)))
 
 
 def test_a_late_answer_of_an_earlier_copy() -> None:
@@ -111,3 +129,11 @@ def test_counts_stay_finite_over_a_long_time() -> None:
     c.seen(np.array([[0, 2]]))
     assert c.counts()[0, 1] == pytest.approx(1.0 + 10 * c.rule.share, rel=0.2)
     assert np.isfinite(c.counts()).all()
+
+
+def test_moves_keep_to_their_share_of_the_link() -> None:
+    assert moves_that_fit(1_750_000, 25e9, 0.012) == 17
+    assert moves_that_fit(4_000_000, 25e9, 0.012) == 7
+    assert moves_that_fit(4_000_000, 1e6, 0.012) == 1
+    with pytest.raises(SlotError, match="no moves fit"):
+        moves_that_fit(0, 25e9, 0.012)

@@ -65,7 +65,7 @@ def plan(  # noqa: D417  # the context is no argument of a command line
     with Bar("Reading the header"):
         from strata.cli.plan.subject import subjects
 
-        found = find(machine, settings.device)
+        found = find(machine, settings.device, settings.ram)
         models = subjects(settings.model if file is None else file, settings, models_folder(settings))
         wishes = _wishes(resolved, headroom)
         outcomes = [_outcome(one, found, wishes) for one in models]

@@ -21,7 +21,6 @@ class MachineFlags:
 
     Attributes:
         vram: Free memory of the GPU, such as 12GB; 0 is no GPU. Without it, this machine's.
-        ram: Main memory, such as 64GB. Without it, what is available here.
         disk: Free space for a download, such as 200GB; without it, space is not checked.
         gpu: Take the speeds of this card: "RTX 3090", "RTX 4090", "RTX 5070" or "H200".
         vram_rate: GB/s of the GPU's memory, from its data sheet.
@@ -32,7 +31,6 @@ class MachineFlags:
     """
 
     vram: Annotated[int | None, _BYTES] = None
-    ram: Annotated[int | None, _BYTES] = None
     disk: Annotated[int | None, _BYTES] = None
     gpu: str | None = None
     vram_rate: float | None = None
@@ -57,8 +55,13 @@ class Found:
     ram_from: str
 
 
-def find(flags: MachineFlags, device: str) -> Found:
+def find(flags: MachineFlags, device: str, most: int | None = None) -> Found:
     """The machine that is meant.
+
+    Args:
+        flags: what the command line says of it.
+        device: where to compute.
+        most: bytes of main memory; None for what is available here.
 
     Raises:
         UsageError: a rate that is none, or a card that is not known.
@@ -74,8 +77,8 @@ def find(flags: MachineFlags, device: str) -> Found:
         card = find_card(device)
         vram = 0 if card is None else card.free
         name = "here" if card is None else card.name
-    here = ram.measure() if flags.ram is None else None
-    free, limit = (flags.ram or 0, None) if here is None else (here.available, here.limit)
+    here = ram.measure() if most is None else None
+    free, limit = (most or 0, None) if here is None else (here.available, here.limit)
     rates = _rates(flags, vram, "" if card is None else card.name)
     machine = Machine(vram, free, limit, flags.disk, rates)
     return Found(machine, name, "given" if here is None else "available here")

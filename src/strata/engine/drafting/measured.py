@@ -34,7 +34,9 @@ class Measured:
         step = self._timings.step if self._head else 0.0
         if step is None:
             return Plan(1)
-        costs = Costs([self._timings.window(rows) for rows in range(1, most + 2)], step)
+        rows = range(1, most + 2)
+        timings = self._timings
+        costs = Costs([*map(timings.window, rows)], step, [*map(timings.misses, rows)], timings.miss)
         plan = best_plan(self._acceptance.rates[:most], costs)
         if plan.depth:
             return plan

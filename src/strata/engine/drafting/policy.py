@@ -9,17 +9,26 @@ from typing import NamedTuple
 class Costs:
     """Time of the parts of a step, in any one unit.
 
+    A row more is cheap for what is read once for all rows, and dear for experts that are not in the card's memory: it
+    visits some of its own, and each that is missed takes the CPU's or the link's time. So misses are priced apart from
+    the window they happen in.
+
     Attributes:
-        windows: time of a window of 1, 2, ... rows.
+        windows: time of a window of 1, 2, ... rows, without misses.
         draft: time of one more step of the drafter; 0 for a lookup.
+        misses: misses to be expected of a window of 1, 2, ... rows; none where empty.
+        miss: time of one.
     """
 
     windows: Sequence[float]
     draft: float = 0.0
+    misses: Sequence[float] = ()
+    miss: float = 0.0
 
     def step(self, depth: int) -> float:
         """Time of drafting `depth` tokens and verifying them."""
-        return self.windows[depth] + depth * self.draft
+        missed = self.misses[depth] * self.miss if self.misses else 0.0
+        return self.windows[depth] + missed + depth * self.draft
 
 
 class Plan(NamedTuple):

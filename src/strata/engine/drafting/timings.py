@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Iterable
 
+from strata.engine.drafting.misses import Misses
+
 RECENT = 9
 """Times that are remembered of each kind."""
 
@@ -13,10 +15,20 @@ HOPE = 0.1
 """What a further row is taken to cost, in windows of one row, until it has been tried."""
 
 
-class Timings:
-    """Times in seconds. Which depth they lead to never changes a text."""
+LEAST = 0.1
+"""Share of a window's time that no number of misses explains away, should a miss be cheaper than it was measured."""
 
-    def __init__(self) -> None:
+
+class Timings:
+    """Times in seconds. Which depth they lead to never changes a text.
+
+    Attributes:
+        miss: time of one miss of an expert, as measured on this machine; 0 where all are in the card's memory.
+    """
+
+    def __init__(self, miss: float = 0.0) -> None:
+        self.miss = miss
+        self._misses = Misses()
         self._windows: dict[int, deque[tuple[int, float]]] = {}  # by rows: number of the window, its time
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._count = 0
@@ -36,13 +48,20 @@ class Timings:
         if steps:
             self._steps.append(seconds / steps)
 
-    def computed(self, rows: int, seconds: float) -> None:
-        """A window of one conversation's rows took this long."""
+    def computed(self, rows: int, seconds: float, misses: int = 0) -> None:
+        """A window of one conversation's rows took this long and missed so many experts."""
         self._count += 1
+        if self.miss:
+            self._misses = self._misses.after(rows, misses)
+            seconds = max(seconds - misses * self.miss, LEAST * seconds)
         self._windows.setdefault(rows, deque(maxlen=RECENT)).append((self._count, seconds))
 
+    def misses(self, rows: int) -> float:
+        """Misses to be expected of a window."""
+        return self._misses.expected(rows) if self.miss else 0.0
+
     def window(self, rows: int) -> float:
-        """Time of a window: as measured, or as the nearest measured ones suggest, hoping that rows are cheap.
+        """Time of a window without misses: as measured, or as the nearest measured ones suggest, if rows are cheap.
 
         One row must have been measured; its times are never too old. A window is no dearer than those of more rows:
         while drafts are made nothing else would correct a time of one row that was taken in a bad moment.

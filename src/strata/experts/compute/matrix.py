@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strata.experts.errors import KernelError
 from strata.experts.kernels import kernel
@@ -15,7 +16,7 @@ KERNEL_TYPES = frozenset({*DECODERS, *FLOAT_TYPES})
 """Names of the block types that products are computed from as they are stored."""
 
 # Words of a descriptor, in bytes.
-ADDRESS, EACH, ROW, END, CODE, ORDER, OFFSET, OUTPUTS, WIDTH, SCALES, SCALE_STEP = range(0, 88, 8)
+ADDRESS, EACH, ROW, END, CODE, ORDER, OFFSET, OUTPUTS, WIDTH, SCALES, SCALE_STEP, PLACES = range(0, 96, 8)
 
 
 class Stored:
@@ -27,11 +28,20 @@ class Stored:
         k: inputs.
         address: of the descriptor.
         nbytes: of one matrix.
+        scales: of finished sums, one or one per expert.
     """
 
-    __slots__ = ("_kept", "address", "experts", "k", "n", "nbytes")
+    __slots__ = ("_kept", "address", "experts", "k", "n", "nbytes", "scales")
 
-    def __init__(self, block_type: BlockType, raw: U8, scale: F32 | None = None, *, path: str | None = None) -> None:
+    def __init__(
+        self,
+        block_type: BlockType,
+        raw: U8,
+        scale: F32 | None = None,
+        *,
+        path: str | None = None,
+        places: tuple[NDArray[np.int64], int] | None = None,
+    ) -> None:
         """Describe a matrix.
 
         Args:
@@ -39,6 +49,9 @@ class Stored:
             raw: ``uint8 [N, row_bytes]`` or ``[E, N, row_bytes]``; may be a read-only map. Rows may lie apart.
             scale: one number, or one per expert.
             path: as for `strata.experts.kernels.kernel`.
+            places: addresses of the experts' first rows, int64 [E], which may change between calls, and the address
+                behind the last byte that may be read; rows of an expert then follow one another there, and nothing is
+                read of ``raw``, which says the shape.
 
         Raises:
             KernelError: if the parts do not fit together.
@@ -66,7 +79,13 @@ class Stored:
         words = [raw.ctypes.data, raw.strides[0] if raw.ndim == 3 else 0, raw.strides[-2], raw.ctypes.data + last]
         words += [code.address, 0 if order is None else order.ctypes.data, offset, self.n, self.k]
         words += [scales.ctypes.data, 4 if len(scales) > 1 else 0]
+        words.append(0 if places is None else places[0].ctypes.data)
+        if places is not None:
+            if places[0].shape != (self.experts,) or not places[0].flags.c_contiguous or places[0].dtype != np.int64:
+                raise KernelError(f"{self.experts} experts need as many addresses, not {places[0].shape}")
+            words[ROW // 8], words[END // 8] = row_bytes, places[1]
         descriptor = np.array(words, dtype=np.int64)
         self.nbytes = self.n * row_bytes
         self.address = descriptor.ctypes.data
-        self._kept = (raw, code, order, scales, descriptor)
+        self.scales = scales
+        self._kept = (raw, code, order, scales, descriptor, places)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from strata.experts.compute.matrix import ADDRESS, EACH, END, OFFSET, ORDER, ROW, SCALE_STEP, SCALES, WIDTH
+from strata.experts.compute.matrix import ADDRESS, EACH, END, OFFSET, ORDER, PLACES, ROW, SCALE_STEP, SCALES, WIDTH
 from strata.experts.kernels.activations import fill
 from strata.experts.kernels.cached import task_function
 from strata.experts.kernels.fingerprint import fingerprint
@@ -41,7 +41,11 @@ def records_bytes(descriptor):
 @njit
 def matrix_task(to, descriptor, expert, rows, inputs, outputs):
     """Write the task of one expert's matrix."""
-    poke(to + WEIGHTS, peek(descriptor + ADDRESS) + expert * peek(descriptor + EACH))
+    places = peek(descriptor + PLACES)
+    if places != 0:
+        poke(to + WEIGHTS, peek(places + 8 * expert))
+    else:
+        poke(to + WEIGHTS, peek(descriptor + ADDRESS) + expert * peek(descriptor + EACH))
     poke(to + STRIDE, peek(descriptor + ROW))
     poke(to + LIMIT, peek(descriptor + END))
     poke(to + TASK_WIDTH, peek(descriptor + WIDTH))

@@ -57,7 +57,7 @@ def _fits(machine: Machine, sizes: Sizes, wishes: Wishes) -> bool:
 def _single(machine: Machine, sizes: Sizes, wishes: Wishes) -> Iterator[tuple[str, Wishes]]:
     yield from _context(machine, sizes, wishes)
     chosen = settle(machine, sizes, wishes)
-    for kv in _smaller_types(sizes, chosen.kv, gpu=chosen.gpu):
+    for kv in smaller_types(sizes, chosen.kv, gpu=chosen.gpu):
         changed = replace(wishes, kv=kv)
         if _fits(machine, sizes, changed):
             yield f"--kv {kv}", changed
@@ -89,7 +89,7 @@ def _context(machine: Machine, sizes: Sizes, wishes: Wishes) -> Iterator[tuple[s
         yield f"--context {shown_tokens(steps * STEP)}", replace(wishes, context=steps * STEP)
 
 
-def _smaller_types(sizes: Sizes, kv: str, *, gpu: bool) -> list[str]:
+def smaller_types(sizes: Sizes, kv: str, *, gpu: bool) -> list[str]:
     """Types of less bytes, the nearest first."""
     pages = (sizes.cells if gpu or sizes.host_cells is None else sizes.host_cells).pages
     return sorted((name for name in pages if pages[name] < pages[kv]), key=lambda name: -pages[name])
@@ -100,7 +100,7 @@ def _together(machine: Machine, sizes: Sizes, wishes: Wishes) -> Iterator[tuple[
     chosen = settle(machine, sizes, wishes)
     changed = wishes
     flags: list[str] = []
-    types = _smaller_types(sizes, chosen.kv, gpu=chosen.gpu)
+    types = smaller_types(sizes, chosen.kv, gpu=chosen.gpu)
     if types:
         changed, flags = replace(changed, kv=types[-1]), [*flags, f"--kv {types[-1]}"]
     if changed.conversations > 1:

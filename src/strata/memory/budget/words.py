@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from strata.memory.budget import least
+from strata.memory.budget.advice import smaller_types
 from strata.memory.budget.plan import Arena, Plan, Table, plan
 from strata.memory.budget.refusal import DoesNotFitError
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.speed import ACCEPTED, BEHIND, Speed, estimate
+
+if TYPE_CHECKING:
+    from strata.memory.budget.wishes import Wishes
 
 MODEST = 32768
 """Tokens of a context that costs little; longer ones are weighed against it."""
@@ -143,13 +148,19 @@ def _ideas(made: Plan, speed: Speed | None) -> Iterator[str]:
     """Changes that would make it faster by a tenth or more."""
     if speed is None or made.device == "cpu":
         return
-    if made.context > MODEST and not made.resident:
-        other = plan(made.machine, made.sizes, replace(made.wishes, context=MODEST), work=made.work)
+    changes: list[tuple[str, Wishes]] = []
+    if made.context > MODEST:
+        changes.append((f"--context {shown_tokens(MODEST)}", replace(made.wishes, context=MODEST)))
+    smaller = smaller_types(made.sizes, made.kv, gpu=True)
+    if smaller:
+        changes.append((f"--kv {smaller[0]}", replace(made.wishes, kv=smaller[0])))
+    for flag, wishes in [] if made.resident else changes:
+        other = plan(made.machine, made.sizes, wishes, work=made.work)
         found = estimate(other)
         if found and found.best[0] > WORTH * speed.best[0]:
             yield (
-                f"With --context {shown_tokens(MODEST)} there would be {other.slots:,} experts in VRAM, and about "
-                f"{short_range(found.best)} tokens/s."
+                f"With {flag} there would be {other.slots:,} experts in VRAM, and about {short_range(found.best)} "
+                "tokens/s."
             )
     if made.arena is Arena.PART:
         lacking = sum(part.nbytes for part in made.ssd if part.name == least.EXPERTS)

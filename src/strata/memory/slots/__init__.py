@@ -5,6 +5,17 @@ from strata.memory.slots.division import divide
 from strata.memory.slots.errors import ProfileError, SlotError
 from strata.memory.slots.move import Move, Resized, Source
 from strata.memory.slots.profile import Profile
-from strata.memory.slots.rule import Rule
+from strata.memory.slots.rule import Rule, moves_that_fit
 
-__all__ = ["Move", "Profile", "ProfileError", "Resized", "Rule", "SlotCache", "SlotError", "Source", "divide"]
+__all__ = [
+    "Move",
+    "Profile",
+    "ProfileError",
+    "Resized",
+    "Rule",
+    "SlotCache",
+    "SlotError",
+    "Source",
+    "divide",
+    "moves_that_fit",
+]

@@ -28,6 +28,9 @@ from strata.memory.slots.rule import Rule
 from strata.memory.slots.shelf import NOBODY, Shelf
 from strata.memory.slots.usage import Usage
 
+STAYS = 0.5
+"""Of the counts of one conversation, when another goes on; chosen by measurement, docs/cache.md."""
+
 NONE = np.empty(0, np.int64)
 NO_FLAGS = np.empty(0, np.bool_)
 
@@ -105,9 +108,14 @@ class SlotCache:
         self._class_of = np.repeat(np.array(classes, np.int16), experts)
         # By class, in the order in which experts of equal count are taken: as many of each layer as of any other.
         spread = np.arange(every).reshape(self._shape).T.ravel()
-        self._members = [spread[self._class_of[spread] == each] for each in range(len(sizes))]
-        self._shelves = [Shelf(each) for each in slots]
-        self._make_room()
+        self._members = spread[np.argsort(self._class_of[spread], kind="stable")]
+        self._borders = np.searchsorted(self._class_of[self._members], np.arange(len(sizes) + 1))
+        self._each = np.diff(self._borders).tolist()
+        self._shelves = [Shelf() for _ in sizes]
+        self._books = np.empty((3, len(sizes), 0), np.int64)
+        self._make_room(max(slots))
+        for shelf, each in zip(self._shelves, slots, strict=True):
+            shelf.grow(each)
 
     @classmethod
     def from_profile(
@@ -178,15 +186,36 @@ class SlotCache:
         """
         self._usage.advance()
         rows = self._rows(visits)
-        quick, slow = self._usage.quick, self._usage.slow
+        usage = self._usage
         hits, missed = passes.count()(
-            *(rows, *self._shape, quick.sums, slow.sums, quick.weight, slow.weight),
+            *(rows, *self._shape, usage.sums, usage.quick.weight, usage.slow.weight),
             *(self._flat, self._stamps, self._stamp, self._missed, self._misses),
         )
         if hits < 0:
             self._refuse(rows[missed])
         self._misses = missed
         return hits
+
+    def turn(self, heat: NDArray[np.floating] | None = None) -> NDArray[np.float64]:
+        """Another conversation goes on alone from here: an option, for conversations that take long turns.
+
+        Its own quick counts come back, and half of the present ones stay, for experts that are liked by all. Between
+        conversations that share windows there is nothing to turn.
+
+        Args:
+            heat: [L, E], what `turn` gave when the conversation that goes on went last; None for a new one.
+
+        Returns:
+            [L, E]: the quick counts by now, to keep for the conversation that had the cache until now.
+
+        Raises:
+            SlotError: the heat is of other layers or experts.
+        """
+        before = self._usage.quick.counts().reshape(self._shape)
+        if heat is not None and heat.shape != self._shape:
+            raise SlotError(f"the heat of a conversation is of shape {heat.shape}, and {self._shape} was expected")
+        self._usage.quick.set(STAYS * before + (0.0 if heat is None else heat))
+        return before
 
     def moves(self, most: int, busy: Visits | None = None) -> list[Move]:
         """What should be moved now, the largest gain first. Nothing changes; what was missed is considered once.
@@ -201,11 +230,8 @@ class SlotCache:
         missed = self._missed[: self._misses]
         self._misses = 0
         self._stamp += 1
-        candidates = [
-            self._members[number] if shelf.empties and shelf.landed < len(self._members[number]) else missed
-            for number, shelf in enumerate(self._shelves)
-        ]
-        return self._choose(candidates, most, NONE if busy is None else self._keys(busy), 0.0)
+        fills = [s.empties > 0 and s.landed < each for s, each in zip(self._shelves, self._each, strict=True)]
+        return self._choose(missed, fills, most, NONE if busy is None else self._keys(busy), 0.0)
 
     def fetch(self, wanted: Visits, most: int, busy: Visits | None = None, *, worth: float = 1.0) -> list[Move]:
         """Moves for experts that the next window will probably visit.
@@ -219,7 +245,7 @@ class SlotCache:
         keys = self._keys(wanted)
         keys = keys[np.sort(np.unique(keys, return_index=True)[1])]
         held = keys if busy is None else np.concatenate([keys, self._keys(busy)])
-        return self._choose([keys] * len(self._shelves), most, held, worth)
+        return self._choose(keys, [False] * len(self._shelves), most, held, worth)
 
     def begin(self, move: Move) -> None:
         """A move's copy is about to begin: what lay in its slot is a miss from now on, and the newcomer still is.
@@ -296,9 +322,8 @@ class SlotCache:
             raise SlotError(f"there are classes 0 to {len(self._shelves) - 1}, not {class_}")
         shelf = self._shelves[class_]
         if slots >= shelf.count:
-            taken = tuple(shelf.grow(slots))
-            self._make_room()
-            return Resized(taken=taken)
+            self._make_room(slots)
+            return Resized(taken=tuple(shelf.grow(slots)))
         given, waiting, lost = shelf.shrink(slots)
         self._flat[lost] = NOBODY
         return Resized(tuple(given), tuple(waiting), (), tuple(self._pair(key) for key in lost))
@@ -318,61 +343,55 @@ class SlotCache:
         return ours
 
     def _choose(
-        self, candidates: Sequence[NDArray[np.int64]], most: int, busy: NDArray[np.int64], worth: float
+        self, keys: NDArray[np.int64], fills: list[bool], most: int, busy: NDArray[np.int64], worth: float
     ) -> list[Move]:
-        """The best moves of all classes, given the keys considered for each and those that stay."""
+        """The best moves, given the keys considered, the classes for which all are, and the keys that stay."""
         if most < 1:
             return []
-        most = min(most, self._most)
         self._busy[busy] = True
-        found = 0
-        for number, (keys, shelf) in enumerate(zip(candidates, self._shelves, strict=True)):
-            if not len(keys) or not shelf.count:
-                continue
-            found = passes.pair()(
-                *(keys, self._class_of, number, self._flat, self._arriving, self._busy if len(busy) else NO_FLAGS),
-                *(self._usage.weighed, shelf.owner[: shelf.count], shelf.lowest_empty(most)),
-                *(worth, self.rule.margin, most, self._found, self._out, found),
-            )
-        self._busy[busy] = False
-        keys, slots, gains = self._out
-        values, places, _ = self._found
-        chosen = places[: passes.best()(gains, found, most, values, places)]
-        return [self._move(*each) for each in zip(*(a[chosen].tolist() for a in (keys, slots, gains)), strict=True)]
-
-    def _make_room(self) -> None:
-        """Work space for as many pairs as there can be."""
-        self._most = max(1, min(len(self._flat), sum(self.slots)))
-        size = max(len(self._flat), sum(self.slots))
-        self._found = (np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64))
-        self._out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
-
-    def _move(self, key: int, slot: int, gain: float) -> Move:
-        layer, expert = divmod(key, self.experts)
-        shelf = self._shelves[self.classes[layer]]
-        out = int(shelf.owner[slot])
-        return Move(
-            layer,
-            expert,
-            slot,
-            None if out == NOBODY else divmod(out, self.experts),
-            int(shelf.generation[slot]) + 1,
-            gain,
+        found = passes.choose()(
+            *(keys, self._members, self._borders, np.array([(s.count, s.empties) for s in self._shelves])),
+            np.array(fills),
+            (self._flat, self._class_of, self._arriving, self._busy if len(busy) else NO_FLAGS, self._usage.sums),
+            *(self._usage.scales, self._books, worth, self.rule.margin),
+            *(min(most, len(self._flat)), self._work, self._out, self._plan),
         )
+        self._busy[busy] = False
+        gains = self._out[2]
+        return [
+            Move(*self._pair(key), slot, None if out == NOBODY else self._pair(out), generation, float(gains[place]))
+            for key, slot, out, generation, place in self._plan[:found].tolist()
+        ]
 
-    def _rows(self, visits: Visits) -> NDArray[np.int64]:
-        if visits.ndim != 2 or visits.shape[1] < 2:
-            raise SlotError(f"visits are rows of layer and expert, not an array of shape {visits.shape}")
-        return np.ascontiguousarray(visits, np.int64)
+    def _make_room(self, slots: int) -> None:
+        """Have books and work space for a class of so many slots."""
+        before = self._books.shape[2]
+        if slots > before:
+            more = np.full((3, len(self._shelves), slots - before), NOBODY)
+            more[2] = 0
+            self._books = np.concatenate([self._books, more], axis=2)
+        for number, shelf in enumerate(self._shelves):
+            shelf.use(*self._books[:, number])
+        size = max(len(self._flat), self._books.shape[2])
+        self._work = (np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64))
+        self._out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
+        self._plan = np.empty((size, 5), np.int64)
+
+    def _rows(self, visits: Visits) -> NDArray[np.int32]:
+        if visits.ndim != 2 or visits.shape[1] < 2 or (visits.size and visits.dtype.kind not in "iu"):
+            raise SlotError(f"visits are rows of layer and expert, not {visits.dtype} of shape {visits.shape}")
+        if visits.dtype != np.int32:
+            visits = visits.astype(np.int64).clip(-1, max(self._shape))  # so that no number becomes another one
+        return np.ascontiguousarray(visits, np.int32)
 
     def _keys(self, visits: Visits) -> NDArray[np.int64]:
         rows = self._rows(visits)
         wrong = ((rows[:, :2] < 0) | (rows[:, :2] >= self._shape)).any(1)
         if wrong.any():
             self._refuse(rows[wrong.argmax()])
-        return rows[:, 0] * self.experts + rows[:, 1]
+        return rows[:, 0].astype(np.int64) * self.experts + rows[:, 1]
 
-    def _refuse(self, row: NDArray[np.int64]) -> NoReturn:
+    def _refuse(self, row: NDArray[np.integer]) -> NoReturn:
         raise SlotError(
             f"there is no expert {row[1]} of layer {row[0]}; the cache is of {self._shape[0]} layers with "
             f"{self.experts} experts"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from strata.experts.kernels.cached import compiled
@@ -57,17 +58,16 @@ def _lowest(values, count, most, out):
     return size
 
 
-def _count(visits, layers, experts, quick, slow, quick_weight, slow_weight, slot_of, stamps, stamp, missed, behind):
+def _count(visits, layers, experts, sums, quick, slow, slot_of, stamps, stamp, missed, behind):
     """Count a window's visits and append its misses, each once between two calls of `moves`.
 
     Args:
-        visits: int64 [n, 2 or more], layer and expert.
+        visits: int32 [n, 2 or more], layer and expert.
         layers: L.
         experts: E.
-        quick: float64 [L x E].
-        slow: float64 [L x E].
-        quick_weight: what a visit adds to `quick`.
-        slow_weight: and to `slow`.
+        sums: float64 [L x E, 2], see `Usage`.
+        quick: what a visit adds to the first sum.
+        slow: and to the second.
         slot_of: int32 [L x E].
         stamps: int64 [L x E]; equal to `stamp` where an expert is among the missed ones.
         stamp: of this call of `moves` and the next.
@@ -83,9 +83,9 @@ def _count(visits, layers, experts, quick, slow, quick_weight, slow_weight, slot
             return -1, row
     hits = 0
     for row in range(len(visits)):
-        key = visits[row, 0] * experts + visits[row, 1]
-        quick[key] += quick_weight
-        slow[key] += slow_weight
+        key = np.int64(visits[row, 0]) * experts + visits[row, 1]
+        sums[key, 0] += quick
+        sums[key, 1] += slow
         if slot_of[key] >= 0:
             hits += 1
         elif stamps[key] != stamp:
@@ -95,59 +95,43 @@ def _count(visits, layers, experts, quick, slow, quick_weight, slow_weight, slot
     return hits, behind
 
 
-def _pair(
-    keys, class_of, class_, slot_of, arriving, busy, counts, owner, empty, worth, margin, most, found, out, begin
-):
-    """Pair the best newcomers of a class with its slots: empty ones first, then those whose experts count least.
-
-    Args:
-        keys: int64 [n], candidates; of equal ones the first goes first.
-        class_of: int16 [L x E].
-        class_: whose slots they are.
-        slot_of: int32 [L x E].
-        arriving: bool [L x E].
-        busy: bool [L x E] of experts that stay, or [0].
-        counts: quick, slow: float64 [2, L x E], already in visits but for their weights; see `scale`.
-        owner: int64 [slots], key or -1.
-        empty: int64 [m], empty slots in the order in which they are filled.
-        worth: visits that being a candidate counts.
-        margin: visits a newcomer must be ahead by.
-        most: pairs.
-        found: (values float64, places int64, keys int64) work space, as long as there are experts or slots.
-        out: (keys int64, slots int64, gains float64) of all classes.
-        begin: how many of them are there already.
-
-    Returns:
-        How many there are then.
-    """
-    quick, slow, quick_scale, slow_scale = counts
-    values, places, chosen = found
+@njit
+def _pair(keys, class_, tables, scales, owner, coming, empties, worth, margin, most, work, out, begin):
+    """Pair the best newcomers of a class with its slots: empty ones first, then those whose experts count least."""
+    slot_of, class_of, arriving, busy, sums = tables
+    quick, slow = scales
+    values, places, chosen = work
+    out_keys, out_slots, out_gains = out
+    # Whoever is not ahead of nothing by the margin is ahead of nobody.
+    least = 0.0 if empties else margin
     count = 0
     for i in range(len(keys)):
         key = keys[i]
-        if class_of[key] == class_ and slot_of[key] < 0 and not arriving[key]:
-            values[count] = -(quick[key] * quick_scale + slow[key] * slow_scale + worth)
-            chosen[count] = key
-            count += 1
+        if slot_of[key] < 0 and class_of[key] == class_ and not arriving[key]:
+            value = sums[key, 0] * quick + sums[key, 1] * slow + worth
+            if value >= least:
+                values[count] = -value
+                chosen[count] = key
+                count += 1
     newcomers = _lowest(values, count, most, places)
-    out_keys, out_slots, out_gains = out
+    if newcomers == 0:
+        return begin
     for i in range(newcomers):
         out_keys[begin + i] = chosen[places[i]]
         out_gains[begin + i] = -values[places[i]]
-    filled = min(newcomers, len(empty))
-    for i in range(filled):
-        out_slots[begin + i] = empty[i]
-    if filled == newcomers:
-        return begin + filled
-    count = 0
+    end, behind, count = begin, begin + newcomers, 0
+    check = len(busy) > 0
     for slot in range(len(owner)):
         key = owner[slot]
-        if key >= 0 and not (len(busy) and busy[key]):
-            values[count] = quick[key] * quick_scale + slow[key] * slow_scale
-            chosen[count] = slot
-            count += 1
-    victims = _lowest(values, count, newcomers - filled, places)
-    end = begin + filled
+        if key >= 0:
+            if not (check and busy[key]):
+                values[count] = sums[key, 0] * quick + sums[key, 1] * slow
+                chosen[count] = slot
+                count += 1
+        elif coming[slot] < 0 and end < behind:
+            out_slots[end] = slot
+            end += 1
+    victims = _lowest(values, count, behind - end, places)
     for i in range(victims):
         gain = out_gains[end] - values[places[i]]
         if gain < margin:  # and so is every gain behind it
@@ -158,36 +142,70 @@ def _pair(
     return end
 
 
-def _best(gains, count, most, values, places):
-    """Places of the largest gains, falling; says how many."""
-    for i in range(count):
-        values[i] = -gains[i]
-    return _lowest(values, count, most, places)
+def _choose(missed, members, borders, slots, fills, tables, scales, books, worth, margin, most, work, out, plan):
+    """The best moves of all classes.
+
+    Args:
+        missed: int64 [n], candidates of classes that do not fill; of equal ones the first goes first.
+        members: int64 [L x E], all experts, class by class: candidates of classes that fill.
+        borders: int64 [C + 1], where a class's members begin and end.
+        slots: int64 [C, 2], how many there are, and how many of them are empty.
+        fills: bool [C].
+        tables: slot_of int32, class_of int16, arriving bool, busy bool or [0], sums float64 [., 2], each [L x E].
+        scales: see `Usage`.
+        books: int64 [3, C, most slots ever]: key of the owner or -1, key that is coming or -1, generation.
+        worth: visits that being a candidate counts.
+        margin: visits a newcomer must be ahead by.
+        most: moves.
+        work: values float64, places int64, chosen int64: as long as there are experts or slots.
+        out: keys int64, slots int64, gains float64: as long.
+        plan: int64 [., 5]: key, slot, key of the owner or -1, generation to be, place in `out`; and as long.
+
+    Returns:
+        How many there are in `plan`, best first.
+    """
+    owner, coming, generation = books[0], books[1], books[2]
+    found = 0
+    for class_ in range(len(slots)):
+        count, empties = slots[class_, 0], slots[class_, 1]
+        if count:
+            keys = members[borders[class_] : borders[class_ + 1]] if fills[class_] else missed
+            mine, theirs = owner[class_, :count], coming[class_, :count]
+            more = (mine, theirs, empties, worth, margin, most, work, out, found)
+            found = _pair(keys, class_, tables, scales, *more)
+    values, places, _ = work
+    out_keys, out_slots, out_gains = out
+    for i in range(found):
+        values[i] = -out_gains[i]
+    chosen = _lowest(values, found, most, places)
+    for i in range(chosen):
+        place = places[i]
+        key, slot = out_keys[place], out_slots[place]
+        class_ = tables[1][key]
+        plan[i, 0], plan[i, 1], plan[i, 2] = key, slot, owner[class_, slot]
+        plan[i, 3], plan[i, 4] = generation[class_, slot] + 1, place
+    return chosen
 
 
-VISITS, KEYS, COUNTS, SLOTS = "int64[:, ::1]", "int64[::1]", "float64[::1]", "int32[::1]"
-FLAGS, KINDS = "boolean[::1]", "int16[::1]"
+VISITS, KEYS, PLAN, BOOKS = "int32[:, ::1]", "int64[::1]", "int64[:, ::1]", "int64[:, :, ::1]"
+COUNTS, SUMS = "float64[::1]", "float64[:, ::1]"
+SLOTS, KINDS, FLAGS = "int32[::1]", "int16[::1]", "boolean[::1]"
 
 
 @cache
 def count() -> Callable[..., Any]:
     """`_count`, compiled."""
-    arguments = (VISITS, "int64", "int64", COUNTS, COUNTS, "float64", "float64", SLOTS, KEYS, "int64", KEYS, "int64")
+    arguments = (VISITS, "int64", "int64", SUMS, "float64", "float64", SLOTS, KEYS, "int64", KEYS, "int64")
     return compiled(_count, f"UniTuple(int64, 2)({', '.join(arguments)})")
 
 
 @cache
-def pair() -> Callable[..., Any]:
-    """`_pair`, compiled."""
+def choose() -> Callable[..., Any]:
+    """`_choose`, compiled."""
+    tables = f"Tuple(({SLOTS}, {KINDS}, {FLAGS}, {FLAGS}, {SUMS}))"
+    work, out = f"Tuple(({COUNTS}, {KEYS}, {KEYS}))", f"Tuple(({KEYS}, {KEYS}, {COUNTS}))"
     arguments = (
-        *(KEYS, KINDS, "int64", SLOTS, FLAGS, FLAGS, f"Tuple(({COUNTS}, {COUNTS}, float64, float64))", KEYS, KEYS),
-        *("float64", "float64", "int64", f"Tuple(({COUNTS}, {KEYS}, {KEYS}))", f"Tuple(({KEYS}, {KEYS}, {COUNTS}))"),
-        "int64",
+        *(KEYS, KEYS, KEYS, PLAN, FLAGS, tables, "UniTuple(float64, 2)", BOOKS),
+        *("float64", "float64", "int64", work, out, PLAN),
     )
-    return compiled(_pair, f"int64({', '.join(arguments)})")
-
-
-@cache
-def best() -> Callable[..., Any]:
-    """`_best`, compiled."""
-    return compiled(_best, f"int64({COUNTS}, int64, int64, {COUNTS}, {KEYS})")
+    return compiled(_choose, f"int64({', '.join(arguments)})")

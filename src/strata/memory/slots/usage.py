@@ -27,9 +27,9 @@ class Fading:
         weight: of a visit in the newest window.
     """
 
-    def __init__(self, size: int, decay: float) -> None:
-        """Nothing was visited yet."""
-        self.sums = np.zeros(size)
+    def __init__(self, sums: "NDArray[np.float64]", decay: float) -> None:
+        """Count in `sums`, which hold zeros."""
+        self.sums = sums
         self.weight = 1.0
         self._decay = decay
 
@@ -49,17 +49,24 @@ class Fading:
 
     def set(self, counts: "NDArray[np.floating]") -> None:
         """Go on from these counts."""
-        self.sums = counts.astype(np.float64).ravel().copy()
+        self.sums[:] = counts.ravel()
         self.weight = 1.0
 
 
 class Usage:
-    """The count that experts are compared by: one that fades quickly, and a share of one that fades slowly."""
+    """The count that experts are compared by: one that fades quickly, and a share of one that fades slowly.
+
+    Attributes:
+        sums: float64 [experts, 2], the weighted visits of both, beside each other so that one look finds both.
+        quick: the quick count.
+        slow: the slow count.
+    """
 
     def __init__(self, size: int, rule: "Rule") -> None:
         """Nothing was visited yet."""
-        self.quick = Fading(size, rule.decay)
-        self.slow = Fading(size, rule.slow)
+        self.sums = np.zeros((size, 2))
+        self.quick = Fading(self.sums[:, 0], rule.decay)
+        self.slow = Fading(self.sums[:, 1], rule.slow)
         self._share = rule.share
 
     def advance(self) -> None:
@@ -68,11 +75,11 @@ class Usage:
         self.slow.advance()
 
     @property
-    def weighed(self) -> "tuple[NDArray[np.float64], NDArray[np.float64], float, float]":
-        """Both sums, and what each is to be multiplied by in the sum of both."""
-        return self.quick.sums, self.slow.sums, 1.0 / self.quick.weight, self._share / self.slow.weight
+    def scales(self) -> tuple[float, float]:
+        """What each sum is to be multiplied by in the sum of both."""
+        return 1.0 / self.quick.weight, self._share / self.slow.weight
 
     def counts(self) -> "NDArray[np.float64]":
         """Counts of all, in visits."""
-        quick, slow, quick_scale, slow_scale = self.weighed
-        return quick * quick_scale + slow * slow_scale
+        quick, slow = self.scales
+        return self.sums[:, 0] * quick + self.sums[:, 1] * slow

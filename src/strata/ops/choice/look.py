@@ -19,6 +19,9 @@ weight, floor, drawn token, its logit, share before it and up to it, and one tha
 
 LEAST = tl.constexpr(-0x80000000)
 
+OFF = tl.constexpr(2.0**-14)
+"""How far a border must be away, as a share, for `settle` to be certain: four times `engine.candidates.ROUNDED`."""
+
 
 @triton.jit
 def adjust(logits, y, codes, shifts, repetition, V, M, BLOCK: tl.constexpr, PDL: tl.constexpr):
@@ -63,6 +66,35 @@ def _chosen(key, MOST: tl.constexpr):
     equal = (key == low) & (key > LEAST)
     take = above | (equal & (tl.cumsum(equal.to(tl.int32), 0) <= room))
     return take, tl.cumsum(take.to(tl.int32), 0) - 1
+
+
+@triton.jit
+def _entries(values, first, count, STEP: tl.constexpr):
+    """Some of `count` numbers, as keys."""
+    at = first + tl.arange(0, STEP)
+    value = tl.load(values + at, mask=at < count, other=float("-inf"))
+    return at, value, _key(value)
+
+
+@triton.jit
+def _border(values, count, MOST: tl.constexpr, STEP: tl.constexpr):
+    """The key that the MOST largest of `count` numbers reach, and how many equal ones are among them.
+
+    Numbers are read again for every step, from the nearest cache: few instructions are worth more than not reading.
+    """
+    low = tl.full([], LEAST, tl.int32)
+    for i in range(32):
+        trial = tl.where(i == 0, 0, low + (1 << tl.minimum(31 - i, 30)))
+        reached = tl.zeros([STEP], tl.int32)
+        for first in range(0, count, STEP):
+            _, _, key = _entries(values, first, count, STEP)
+            reached += (key >= trial).to(tl.int32)
+        low = tl.where(tl.sum(reached, 0) >= MOST, trial, low)
+    above = tl.zeros([STEP], tl.int32)
+    for first in range(0, count, STEP):
+        _, _, key = _entries(values, first, count, STEP)
+        above += (key > low).to(tl.int32)
+    return low, MOST - tl.sum(above, 0)
 
 
 @triton.jit
@@ -131,8 +163,9 @@ def look_parts(
 
 @triton.jit
 def look(
-    logits, peaks, sums, faults, tops, weights, counts, ids, values, scales, draws, found, where, told, V, PARTS,
-    BLOCK: tl.constexpr, ENTRIES: tl.constexpr, MOST: tl.constexpr, PDL: tl.constexpr,
+    logits, peaks, sums, faults, tops, weights, counts, ids, values, scales, draws, found, where, told, picked, V,
+    PARTS,
+    BLOCK: tl.constexpr, STEP: tl.constexpr, MOST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Put a row's parts together. Grid: (T,).
 
@@ -143,12 +176,13 @@ def look(
         where: float32 [T, 4], out: the weight up to the draw, before that part, of all; the largest.
         told: int32 [T, HEAD + 2 MOST], out: see `HEAD`, then ids by rising id, then the model's own logits; floats by
             their bits. What is drawn is left to `draw`.
+        picked: float32 [T, MOST], out: the adjusted logits of those.
         BLOCK: power of two, at least PARTS.
-        ENTRIES: power of two, at least PARTS MOST.
+        STEP: candidates of parts at a time, power of two.
     """
     release(PDL)
     row = tl.program_id(0)
-    part, entry = tl.arange(0, BLOCK), tl.arange(0, ENTRIES)
+    part = tl.arange(0, BLOCK)
     inside, at = part < PARTS, row * PARTS + part
     wait(PDL)
     line = told + row * (HEAD + 2 * MOST)
@@ -173,15 +207,25 @@ def look(
     tl.store(where + row * 4 + 1, tl.max(tl.where(part < mine, upto, 0.0), 0))
     tl.store(where + row * 4 + 2, whole)
     tl.store(where + row * 4 + 3, top)
-    there = entry < PARTS * MOST
-    value = tl.load(values + row * PARTS * MOST + entry, mask=there, other=float("-inf"))
-    take, place = _chosen(_key(value), MOST)
-    id_ = tl.load(ids + row * PARTS * MOST + entry, mask=take, other=0)
-    logit = tl.load(logits + row.to(tl.int64) * V + id_, mask=take, other=0.0)
-    tl.store(line + 1, tl.sum(take.to(tl.int32), 0))
-    tl.store(line + 6, tl.min(tl.where(take, value, float("inf")), 0).to(tl.int32, bitcast=True))
-    tl.store(line + HEAD + place, id_, mask=take)
-    tl.store(line + HEAD + MOST + place, logit.to(tl.int32, bitcast=True), mask=take)
+    values += row * PARTS * MOST
+    border, room = _border(values, PARTS * MOST, MOST, STEP)
+    taken, equals = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
+    least = tl.full([STEP], float("inf"), tl.float32)
+    for first in range(0, PARTS * MOST, STEP):
+        entry, value, key = _entries(values, first, PARTS * MOST, STEP)
+        equal = ((key == border) & (key > LEAST)).to(tl.int32)
+        take = (key > border) | ((equal != 0) & (equals + tl.cumsum(equal, 0) <= room))
+        place = taken + tl.cumsum(take.to(tl.int32), 0) - 1
+        id_ = tl.load(ids + row * PARTS * MOST + entry, mask=take, other=0)
+        logit = tl.load(logits + row.to(tl.int64) * V + id_, mask=take, other=0.0)
+        tl.store(line + HEAD + place, id_, mask=take)
+        tl.store(line + HEAD + MOST + place, logit.to(tl.int32, bitcast=True), mask=take)
+        tl.store(picked + row * MOST + place, value, mask=take)
+        least = tl.minimum(least, tl.where(take, value, float("inf")))
+        taken += tl.sum(take.to(tl.int32), 0)
+        equals += tl.sum(equal, 0)
+    tl.store(line + 1, taken)
+    tl.store(line + 6, tl.min(least, 0).to(tl.int32, bitcast=True))
 
 
 @triton.jit
@@ -211,3 +255,110 @@ def draw(
     tl.store(line + 8, logit.to(tl.int32, bitcast=True))
     tl.store(line + 9, ((after - own) / over).to(tl.int32, bitcast=True))
     tl.store(line + 10, (after / over).to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def _within(line, lane, u):
+    """Whether a draw is certain to be that of the token that `draw` has found; the same in every lane."""
+    low = tl.load(line + 9 + lane * 0).to(tl.float32, bitcast=True)
+    high = tl.load(line + 10 + lane * 0).to(tl.float32, bitcast=True)
+    return (low + OFF <= u) & (u < high - OFF)
+
+
+@triton.jit
+def settle(told, picked, scales, draws, ks, ps, ms, tokens, bad, MOST: tl.constexpr, PDL: tl.constexpr):
+    """The token of each row whose logits are not adjusted, where float32 is certain of it. Grid: (T,).
+
+    As `strata.engine.filters` and `choice`, among the candidates. Every border that decides something must be farther
+    away than `OFF`: what a sum of weights may be wrong by, several times over.
+
+    Args:
+        told, picked, scales, draws: as `look` and `draw` leave them.
+        ks, ps, ms: float32 [T], top_k (0 for off), top_p (1), min_p (0).
+        tokens: int32 [T], out.
+        bad: int32 [T], out: 1 where the token is not certain, or the row is no distribution.
+    """
+    release(PDL)
+    row = tl.program_id(0)
+    lane = tl.arange(0, MOST)
+    wait(PDL)
+    line = told + row * (HEAD + 2 * MOST)
+    count = tl.load(line + 1)
+    whole = tl.load(line + 2) <= MOST
+    there = lane < count
+    ids = tl.load(line + HEAD + lane, mask=there, other=0x7FFFFFFF)
+    y = tl.load(picked + row * MOST + lane, mask=there, other=float("-inf"))
+    # Each of the row's numbers for every lane: the interpreter does not compare single floats.
+    own = row + lane * 0
+    scale, u = tl.load(scales + own), tl.load(draws + own)
+    k, p, m = tl.load(ks + own), tl.load(ps + own), tl.load(ms + own)
+    w = _weights(y, tl.max(y, 0), scale)
+    earlier = (ids[None, :] < ids[:, None]) & there[None, :]
+    before = (y[None, :] > y[:, None]) | ((y[None, :] == y[:, None]) & earlier)
+    before = before & there[None, :]
+    rank = tl.sum(before.to(tl.int32), 1)
+    first = there & (rank == 0)
+    # top_k and top_p
+    left = there & ((k < 0.5) | (rank.to(tl.float32) < k))
+    weight = tl.load(line + 5 + lane * 0).to(tl.float32, bitcast=True)
+    share = tl.where(k > 0.5, tl.sum(tl.where(left, w, 0.0), 0), weight)
+    wanted = p * share
+    upto = tl.sum(tl.where(before, tl.broadcast_to(w[None, :], (MOST, MOST)), 0.0), 1)  # of those before
+    near = left & (rank > 0) & (tl.abs(upto - wanted) <= share * OFF)
+    reached = whole | (k > 0.5) | (tl.sum(w, 0) >= wanted * (1.0 + OFF))
+    sure = (p >= 1.0) | (reached & (tl.sum(near.to(tl.int32), 0) == 0))
+    left = left & (first | (p >= 1.0) | (upto < wanted))
+    # min_p
+    near = left & (tl.abs(w - m) <= m * OFF)
+    least = tl.min(tl.where(there, w, 1.0), 0)
+    reached = whole | (k > 0.5) | (p < 1.0) | (least < m * (1.0 - OFF))
+    sure = sure & ((m <= 0.0) | (reached & (tl.sum(near.to(tl.int32), 0) == 0)))
+    left = left & (w >= m)
+    # the draw, likeliest first if they were put in that order
+    order = tl.where(((k > 0.5) | (p < 1.0))[:, None], before, earlier) & left[None, :]
+    upto = tl.sum(tl.where(order, tl.broadcast_to(w[None, :], (MOST, MOST)), 0.0), 1)
+    share = tl.sum(tl.where(left, w, 0.0), 0)
+    at = u * share
+    near = left & (tl.abs(upto + w - at) <= share * OFF)
+    mine = left & (upto <= at) & (at < upto + w)
+    sure = sure & (tl.sum(near.to(tl.int32), 0) == 0)
+    # without filters, among all tokens
+    all_ = (k < 0.5) & (p >= 1.0) & (m <= 0.0)
+    sure = (all_ & _within(line, lane, u)) | (sure & (all_ == 0))
+    greedy = scale == 0.0
+    token = tl.max(tl.where(mine, ids, -1), 0)
+    token = tl.where(all_, tl.load(line + 7), token)
+    token = tl.where(greedy, tl.max(tl.where(first, ids, -1), 0), token)
+    fine = (greedy | sure) & (token >= 0) & (count > 0) & (tl.load(line) == 0)
+    tl.store(tokens + own, token, mask=lane == 0)
+    tl.store(bad + own, 1 - fine.to(tl.int32), mask=lane == 0)
+
+
+@triton.jit
+def accept(ids, tokens, bad, stops, first, accepted, kept, ROWS: tl.constexpr, STOPS: tl.constexpr, PDL: tl.constexpr):
+    """As `strata.ops.choice.gpu.accept`, but nothing of a conversation counts if a row that it comes to is bad.
+
+    Args:
+        kept: int32 [conversations], out: as `accepted`, -1 for such conversations.
+    """
+    release(PDL)
+    conversation = tl.program_id(0)
+    begin = tl.load(first + conversation)
+    rows = tl.load(first + conversation + 1) - begin
+    ends = tl.load(stops + conversation * STOPS + tl.arange(0, STOPS))
+    wait(PDL)
+    lost = tl.load(bad + begin)
+    going = 1 - lost
+    count = going
+    for i in tl.static_range(1, ROWS):
+        inside = i < rows
+        chosen = tl.load(tokens + begin + i - 1, mask=inside, other=-1)
+        same = (tl.load(ids + begin + i, mask=inside, other=-2) == chosen).to(tl.int32)
+        ended = tl.max((ends == chosen).to(tl.int32), 0)
+        going = going * same * (1 - ended)
+        wrong = tl.load(bad + begin + i, mask=inside, other=0)
+        lost += going * wrong
+        going = going * (1 - wrong)
+        count += going
+    tl.store(accepted + conversation, tl.where(lost > 0, 0, count))
+    tl.store(kept + conversation, tl.where(lost > 0, -1, count))

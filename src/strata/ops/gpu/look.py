@@ -8,12 +8,19 @@ import torch
 from torch import Tensor
 
 from strata.model.candidates import MOST, Candidates, RowWish, Wish
+from strata.model.decision import Decision, Drawn, Undecided
 from strata.ops.choice import gpu as choice
 from strata.ops.choice import look
 from strata.ops.choice.reference import inverse
-from strata.ops.gpu.choice import PART, ROWS, TOP, Told
+from strata.ops.gpu.choice import PART, ROWS, STOPS, TOP, Told
 
 HEAD = int(look.HEAD.value)
+
+OWN = ROWS * (HEAD + 2 * MOST)
+"""Where the model's own likeliest tokens begin, of all rows."""
+
+TOKENS = OWN + ROWS * (2 + 2 * TOP)
+"""Where what was drawn begins: tokens of all rows, then how many rows are kept of each conversation."""
 
 LIST = 1024
 """Adjusted tokens of a row there is room for at first, and that a program takes."""
@@ -62,14 +69,18 @@ class Look:
         self._faults, self._counts = (room(self._parts, dtype=torch.int32) for _ in range(2))
         self._ids, self._values = room(self._parts, MOST, dtype=torch.int32), room(self._parts, MOST)
         self._found, self._where = room(dtype=torch.int32), room(4)
-        self._settings = _Sent((3, ROWS), torch.float32, device)  # scales, draws, repetition penalties
+        self._picked, self._bad = room(MOST), room(dtype=torch.int32)
+        self._settings = _Sent((6, ROWS), torch.float32, device)  # scales, draws, repetition, top_k, top_p, min_p
+        self._stops = _Sent((ROWS, STOPS), torch.int32, device)
+        self.accepted = room(dtype=torch.int32)
         self._lists: dict[int, tuple[_Sent, _Sent]] = {}  # codes and shifts, by the room of a row
         self._masks: _Sent | None = None
         self._y: Tensor | None = None
         self._best: tuple[Tensor, ...] = ()  # what finding the model's own likeliest needs
         on_gpu = device.type == "cuda"
-        told = torch.zeros(ROWS * (HEAD + 2 * MOST + 2 + 2 * TOP), dtype=torch.int32, pin_memory=on_gpu)
+        told = torch.zeros(TOKENS + 2 * ROWS, dtype=torch.int32, pin_memory=on_gpu)
         self._told = Told(told, torch.cuda.Event() if on_gpu else None)
+        self._lines = torch.zeros_like(told, device=device, pin_memory=False)
 
     def prepare(self, wishes: Sequence[Wish]) -> tuple[int, int]:
         """Bring to the device what is asked.
@@ -82,8 +93,8 @@ class Look:
         given = self._settings.here
         for i, (row, wish) in enumerate(rows):
             repetition = row.touched.repetition if row.touched is not None else 1.0
-            given[:, i] = inverse(wish.temperature), row.draw, repetition
-        self._settings.send(3)
+            given[:3, i] = inverse(wish.temperature), row.draw, repetition
+        self._settings.send(6)
         room = self._listed([row for row, _ in rows])
         masked = any(row.allowed is not None for row, _ in rows)
         if masked:
@@ -94,6 +105,22 @@ class Look:
             floats = torch.zeros((ROWS, self._parts, TOP), dtype=torch.float32, device=self._device)
             self._best = floats, floats.to(torch.int32), *ints
         return int(masked) + 2 * int(apart), room
+
+    def prepare_draw(self, rules: Sequence[Drawn]) -> int:
+        """Likewise for tokens that are drawn; returns the first of what `prepare` does, nothing is adjusted."""
+        given, at = self._settings.here, 0
+        for rule in rules:
+            count = len(rule.wish.rows)
+            given[3:, at : at + count] = np.array([[rule.top_k], [rule.top_p], [rule.min_p]])
+            at += count
+        ends = self._stops.here
+        ends[:] = -1
+        for i, rule in enumerate(rules):
+            ends[i, : len(rule.stop_ids)] = rule.stop_ids
+        self._stops.send(len(rules))
+        kind, room = self.prepare([rule.wish for rule in rules])
+        assert not room, "nothing is adjusted"
+        return kind
 
     def _listed(self, rows: Sequence[RowWish]) -> int:
         longest = max((len(row.touched.ids) for row in rows if row.touched is not None), default=0)
@@ -132,7 +159,7 @@ class Look:
     def launch(self, logits: Tensor, banned: Tensor, kind: int, room: int, dependent: dict[str, bool]) -> None:
         """Look at logits [T, V]; `kind` and `room` are what `prepare` returned."""
         count, parts, v = len(logits), self._parts, self._vocabulary
-        scales, draws, repetition = self._settings.there
+        scales, draws, repetition = self._settings.there[:3]
         masked, y = bool(kind & 1), logits
         masks = self._masks.there if masked and self._masks is not None else self._counts
         if room:
@@ -145,14 +172,14 @@ class Look:
             )
         own = (self._peaks, self._sums, self._faults)
         found = (self._tops, self._weights, self._counts, self._ids, self._values)
-        told, entries = self._told.numbers, _power(parts * MOST)
+        told, lot = self._lines, min(1024, _power(parts * MOST))
         look.look_parts[(count, parts)](
             logits, y, banned, masks, scales, *own, *found, v, parts, self._words,
             BLOCK=PART, MOST=MOST, MASKED=masked, **dependent, num_warps=4,
         )  # fmt: skip
         look.look[(count,)](
-            logits, *own, *found, scales, draws, self._found, self._where, told, v, parts,
-            BLOCK=_power(parts), ENTRIES=entries, MOST=MOST, **dependent, num_warps=8,
+            logits, *own, *found, scales, draws, self._found, self._where, told, self._picked, v, parts,
+            BLOCK=_power(parts), STEP=lot, MOST=MOST, **dependent, num_warps=4,
         )  # fmt: skip
         look.draw[(count,)](
             logits, y, banned, masks, scales, self._found, self._where, told, v, parts, self._words,
@@ -165,9 +192,47 @@ class Look:
                 BLOCK=PART, TOP=TOP, **dependent, num_warps=4,
             )  # fmt: skip
             choice.best[(count,)](
-                peaks, places, self._sums, self._faults, tokens, bad, told[ROWS * (HEAD + 2 * MOST) :], parts,
+                peaks, places, self._sums, self._faults, tokens, bad, told[OWN:TOKENS], parts,
                 BLOCK=_power(parts), ENTRIES=_power(parts * TOP), TOP=TOP, **dependent, num_warps=4,
             )  # fmt: skip
+        self._told.numbers[:TOKENS].copy_(told[:TOKENS], non_blocking=True)
+
+    def launch_draw(self, ids: Tensor, first: Tensor, dependent: dict[str, bool]) -> None:
+        """Behind `launch`: draw tokens, and follow the guesses as far as they are right.
+
+        Args:
+            ids: int32 [T], tokens fed.
+            first: int32 [C + 1], each conversation's first row, and T.
+            dependent: options of a launch.
+        """
+        tokens, kept = self._lines[TOKENS : TOKENS + ROWS], self._lines[TOKENS + ROWS :]
+        scales, draws, _, *filters = self._settings.there
+        look.settle[(len(ids),)](
+            self._lines, self._picked, scales, draws, *filters, tokens, self._bad,
+            MOST=MOST, **dependent, num_warps=4,
+        )  # fmt: skip
+        look.accept[(len(first) - 1,)](
+            ids, tokens, self._bad, self._stops.there, first, self.accepted, kept,
+            ROWS=ROWS, STOPS=STOPS, **dependent, num_warps=1,
+        )  # fmt: skip
+        self._told.numbers[TOKENS:].copy_(self._lines[TOKENS:], non_blocking=True)
+
+    def read_draw(self, rules: Sequence[Drawn], kind: int) -> list[Decision | Undecided]:
+        """Wait for what was drawn, by conversation; `kind` is what `prepare_draw` returned."""
+        outcomes: list[Decision | Undecided] = []
+        found = self.read([rule.wish for rule in rules], kind)
+        tokens, kept = self._told.numbers[TOKENS:].view(2, ROWS).tolist()
+        at = 0
+        for rule, rows, count in zip(rules, found, kept, strict=False):
+            if count < 0:
+                outcomes.append(rows)
+            else:
+                ids, named = tokens[at : at + count], rows[:count]
+                logprobs = tuple(one.logprob(token) for one, token in zip(named, ids, strict=True))
+                tops = tuple(one.likeliest(rule.wish.top) for one in named)
+                outcomes.append(Decision(tuple(ids), logprobs, tops))
+            at += len(rows)
+        return outcomes
 
     def read(self, wishes: Sequence[Wish], kind: int) -> list[list[Candidates]]:
         """Wait for what was found, by conversation and row; arguments as for `launch`."""
@@ -175,8 +240,8 @@ class Look:
         self._told.wait()
         numbers = self._told.numbers.numpy().copy()
         width, at, found = HEAD + 2 * MOST, 0, []
-        lines = numbers[: ROWS * width].reshape(ROWS, width)
-        likeliest = numbers[ROWS * width :].reshape(ROWS, 2 + 2 * TOP) if kind & 2 else None
+        lines = numbers[:OWN].reshape(ROWS, width)
+        likeliest = numbers[OWN:TOKENS].reshape(ROWS, 2 + 2 * TOP) if kind & 2 else None
         for wish in wishes:
             here = []
             for _ in wish.rows:

@@ -15,6 +15,9 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rows import gpu as rows
 
+OTHERS = frozenset(("look.adjust", "look.accept", "look.draw"))
+"""What CI does not take the time to compile: nothing in it that the others do not have."""
+
 _F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
 _ROWS = {"q": "*i8", "s": _F, "sums": _F}
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
@@ -155,10 +158,10 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
     best = {**parts, "tokens": _I, "bad": _I, "told": _I, "PARTS": "i32"}
     accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
     given = {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}
-    link = dict.fromkeys(("tokens", "bad", "told", "floor", "going", "ids", "found"), _I)
+    link = dict.fromkeys(("tokens", "bad", "told", "floor", "ids", "found"), _I)
     kernels = [
         _kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
-        _kernel("choice.link", choice.link, link, {"FIRST": False, **pdl}),
+        _kernel("choice.link", choice.link, link, pdl),
     ]
     kernels += _look(pdl)
     for top, entries in ((1, 128), (20, 4096)):
@@ -178,13 +181,22 @@ def _look(pdl: dict[str, bool]) -> list[Kernel]:
     parts = {"tops": _F, "weights": _F, "counts": _I, "ids": _I, "values": _F}
     place = {"found": _I, "where": _F, "told": _I}
     each = {"BLOCK": 2048, "MOST": MOST, "MASKED": True, **pdl}
-    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, **sizes}
+    joined = {"logits": _F, **own, **parts, "scales": _F, "draws": _F, **place, "picked": _F, **sizes}
+    settled = {
+        "told": _I,
+        **dict.fromkeys(("picked", "scales", "draws", "ks", "ps", "ms"), _F),
+        "tokens": _I,
+        "bad": _I,
+    }
+    accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
     return [
         _kernel(
             "look.adjust", look.adjust, {"logits": _F, "y": _F, **lists, "V": "i32", "M": "i32"},
             {"BLOCK": 1024, **pdl}, 4,
         ),
         _kernel("look.parts", look.look_parts, {**rows, **own, **parts, **sizes, "WORDS": "i32"}, each, 4),
-        _kernel("look.join", look.look, joined, {"BLOCK": 128, "ENTRIES": 8192, "MOST": MOST, **pdl}, 8),
+        _kernel("look.join", look.look, joined, {"BLOCK": 128, "STEP": 1024, "MOST": MOST, **pdl}, 4),
+        _kernel("look.settle", look.settle, settled, {"MOST": MOST, **pdl}, 4),
+        _kernel("look.accept", look.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
         _kernel("look.draw", look.draw, {**rows, **place, **sizes, "WORDS": "i32"}, each, 4),
     ]  # fmt: skip

@@ -74,26 +74,46 @@ def _ordered(x: Tensor, counts: Tensor, per: int) -> Tensor:
     return out
 
 
-def rows_of(slots: Slots, x: Tensor, grouped: Plan) -> Tensor:
-    """Rows of all pairs, without the router's weights: float16 [room * topk, H]."""
+def ordered(x: Tensor, counts: Tensor) -> Tensor:
+    """Rows in the order in which `rows_of` takes them."""
+    return _ordered(x, counts, 1)
+
+
+def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None) -> Tensor:
+    """Rows of all pairs of a plan, without the router's weights.
+
+    Args:
+        slots: experts; all that the plan names must have a slot.
+        x: rows, `ordered`.
+        grouped: the plan.
+        y: float16 [room * topk, H], where they go, if there is such a place already; the rest of it is left alone.
+    """
     kind, device, pairs = slots.layout, x.device, grouped.rows * grouped.topk
     h = torch.empty((pairs, kind.inner), dtype=torch.float16, device=device)
-    y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device)
+    y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
+    stride = slots.data.stride(0)
     scaled, tall = slots.scales is not None, int(experts.ROWS.value)
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
     wide, narrow = kind.hidden // 32, kind.inner // 32
     options = expert_options(arch(device), grouped.tile)
     experts.gate_up[(triton.cdiv(kind.inner, tall), grouped.most)](
-        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
-        scales[1], _ordered(x, grouped.counts, 1), h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
+        slots.data, stride, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
+        scales[1], x, h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     experts.down[(triton.cdiv(kind.hidden, tall), grouped.most)](
-        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, device), scales[2],
+        slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2],
         _ordered(h, grouped.counts, grouped.topk), y, slots.slot_of, *grouped.lists, kind.hidden, narrow,
         KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     return y
+
+
+def among(ids: Tensor, slots: Slots) -> Tensor:
+    """Choices ``int32 [room, topk]`` of experts that have a slot; others become a number that no expert has."""
+    # Where launches are only noted, choices are whatever lay in memory.
+    there = slots.slot_of[ids.long().clamp(0, slots.experts - 1)] >= 0
+    return torch.where(there, ids, slots.experts)
 
 
 def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, counts: Tensor) -> Tensor:

@@ -23,9 +23,11 @@ from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
+from strata.ops.ngram.host import HostTable
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
+from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa import gpu as qsa
 
@@ -52,6 +54,11 @@ class Prompt:
         hashes: of the n-gram table: multipliers, sizes, offsets.
         select: FEW and TILE of `strata.ops.qsa.gpu.choose`.
         graphs: record short passes.
+
+    Attributes:
+        streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
+            for what is launched depends on what is missing.
+        hosted: the n-gram table is not on the device; nothing is recorded, for the host fetches its rows in between.
     """
 
     def __init__(
@@ -71,6 +78,8 @@ class Prompt:
         self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._met: set[tuple[int, int]] = set()
         self._memory: Any = None  # that all records share
+        self.streaming: Streaming | None = None
+        self.hosted = False
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -88,7 +97,7 @@ class Prompt:
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
         blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
-        if self._graphs and count <= RECORDED:
+        if self._graphs and count <= RECORDED and self.streaming is None and not self.hosted:
             shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
             batch = self._kept.get(shape)
             if batch is None:
@@ -112,6 +121,8 @@ class Prompt:
         Records share their memory, so what one leaves is copied before another runs.
         """
         shape = batch.room, batch.blocks
+        if self.streaming is not None:
+            self.streaming.begin(batch.room)
         if self._kept.get(shape) is not batch:
             return body()
         if shape not in self._recorded and shape not in self._met:
@@ -315,8 +326,16 @@ class Prompt:
     def experts(self, m: PromptRows, route: tuple[Tensor, Tensor, Tensor], w: DeviceMoe) -> Tensor:
         """See `Ops.experts`."""
         chosen, shares, shared = route
+        if self.streaming is not None:
+            number = self.streaming.number(w)
+            if self.streaming.lacks(number):
+                common = self._common(m, w.shared)
+                y = streamed_rows(self.streaming, number, w.slots, m.half, m.counts, chosen)
+                return grouped.combined(y, shares, common, shared, m.counts)
         y, common = self._beside(
-            lambda: grouped.rows_of(w.slots, m.half, grouped.planned(chosen, m.counts, self._c.moe.E)),
+            lambda: grouped.rows_of(
+                w.slots, grouped.ordered(m.half, m.counts), grouped.planned(chosen, m.counts, self._c.moe.E)
+            ),
             lambda: self._common(m, w.shared),
         )
         return grouped.combined(y, shares, common, shared, m.counts)
@@ -359,11 +378,19 @@ class Prompt:
         )  # fmt: skip
         return batch, out
 
-    def ngram_rows(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> PromptRows:
-        """See `Ops.ngram_rows`."""
+    def ngram_ask(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> tuple[PromptBatch, Any]:
+        """See `Ops.ngram_ask`; a table on the device is asked when it is needed."""
         batch, wanted = numbers
-        assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
+        return (batch, w.table.ask(wanted)) if isinstance(w.table, HostTable) else numbers
+
+    def ngram_rows(self, asked: tuple[PromptBatch, Any], w: weights.Ple) -> PromptRows:
+        """See `Ops.ngram_rows`."""
+        batch, wanted = asked
+        if isinstance(w.table, HostTable):
+            x = w.table.answer(wanted).reshape(batch.room, -1)
+        else:
+            assert isinstance(w.table, DeviceTable)
+            x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
         half = self._half(*x.shape)
         streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
         return PromptRows(half, batch.counts)

@@ -1,0 +1,7 @@
+"""What can go wrong where bytes are kept and fetched."""
+
+from strata.errors import StrataError
+
+
+class StorageError(StrataError):
+    """Memory cannot be had, or a file cannot be read: says how much or where, and what to do."""

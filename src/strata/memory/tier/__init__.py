@@ -1,0 +1,6 @@
+"""Experts beyond memory: as many as fit are held, the others are read from the file when a row visits them."""
+
+from strata.memory.tier.held import Held
+from strata.memory.tier.tier import ExpertTier, TierStats
+
+__all__ = ["ExpertTier", "Held", "TierStats"]

@@ -1,0 +1,136 @@
+"""Who serves the experts that a prompt pass lacks, and how many rows a pass has: arithmetic on measured costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured times, in microseconds.
+
+    Attributes:
+        link: an expert from RAM to the device, in a stream of many.
+        begin: of the first copy of a layer, before anything arrives.
+        ask: to bring a layer's choices to the host.
+        row: computing one token on the device, all layers together.
+        layer: least time of a layer's kernels.
+        cpu: an expert of which the host computes up to eight rows; None where the host's bytes are not the device's,
+            as for prompts on tensor cores: they have activations of eleven bits, the host's kernels of eight, and a
+            text must not depend on where its experts lie.
+    """
+
+    link: float
+    begin: float = 20.0
+    ask: float = 30.0
+    row: float = 70.0
+    layer: float = 200.0
+    cpu: float | None = None
+
+
+class Split(NamedTuple):
+    """A layer's visited experts by who serves them."""
+
+    resident: tuple[int, ...]
+    streamed: tuple[int, ...]
+    cpu: tuple[int, ...]
+
+
+ROWS_TOGETHER = 8
+"""Rows for which the host reads a weight once."""
+
+
+def split(rows: Sequence[int], resident: Sequence[bool], costs: Costs) -> Split:
+    """Divide a layer's visited experts so that link and host end at about the same time.
+
+    The link takes the same time for every expert, the host more for those of many rows; so the host takes those of the
+    fewest rows, as many as make the later of the two end earliest. Of equal ones the higher numbers are the host's.
+
+    Args:
+        rows: that visit each expert.
+        resident: whether it is on the device.
+        costs: of both ways.
+    """
+    visited = [e for e, count in enumerate(rows) if count]
+    here = tuple(e for e in visited if resident[e])
+    missing = [e for e in visited if not resident[e]]
+    if costs.cpu is None:
+        return Split(here, tuple(missing), ())
+
+    def host(e: int) -> float:
+        assert costs.cpu is not None
+        return costs.cpu * -(-rows[e] // ROWS_TOGETHER)
+
+    by_cost = sorted(missing, key=lambda e: (host(e), -e))
+    best, cut, spent = _link(len(missing), costs), 0, 0.0
+    for taken, e in enumerate(by_cost, 1):
+        spent += host(e)
+        end = max(spent, _link(len(missing) - taken, costs))
+        if end < best:
+            best, cut = end, taken
+    return Split(here, tuple(sorted(by_cost[cut:])), tuple(sorted(by_cost[:cut])))
+
+
+def _link(experts: int, costs: Costs) -> float:
+    return costs.begin + costs.link * experts if experts else 0.0
+
+
+def visited_share(rows: int, topk: int, experts: int) -> float:
+    """Experts of a layer that so many rows visit, if each chooses evenly: the most there can be on average."""
+    return 1.0 - (1.0 - topk / experts) ** rows
+
+
+def all_at_once(rows: int, topk: int, experts: int, missing: Sequence[int], costs: Costs) -> bool:
+    """Whether to stream all missing experts of every layer without asking which are visited.
+
+    Then copies run under the layers before, where otherwise each layer's wait for its own choices.
+
+    Args:
+        rows: of the pass.
+        topk: experts a row visits.
+        experts: of a layer.
+        missing: experts each layer lacks.
+        costs: measured.
+    """
+    share = visited_share(rows, topk, experts)
+    compute = max(costs.row * rows, costs.layer * len(missing))
+    together = max(costs.link * sum(missing) + costs.begin, compute)
+    asked = sum(costs.ask + _link(round(share * count), costs) for count in missing) + compute
+    return together <= asked
+
+
+def pass_rows(
+    tokens: int,
+    free: int,
+    row_bytes: int,
+    costs: Costs,
+    missing: int,
+    *,
+    step: int = 64,
+    usual: int = 2048,
+    most: int = 16384,
+) -> int:
+    """Rows of a prompt's passes.
+
+    Every pass moves all missing experts, so few, long passes are fast, as long as the link takes longer than
+    computing; beyond that length nothing is gained, and others would wait longer.
+
+    Args:
+        tokens: of the prompt.
+        free: bytes for what a pass computes with.
+        row_bytes: of them for each row.
+        costs: measured.
+        missing: experts of all layers that have to be moved.
+        step: passes end at multiples of it.
+        usual: rows of a pass where nothing has to be moved.
+        most: rows.
+
+    Returns:
+        A multiple of `step`, at least one.
+    """
+    fits = min(most, free // row_bytes) // step * step
+    hidden = -(-int(2 * costs.link * missing / costs.row) // step) * step  # twice as long as the link takes
+    wanted = max(step, min(fits, max(usual, hidden)))
+    passes = max(1, -(-tokens // wanted))
+    even = -(-tokens // passes)  # equal passes: a short last one moves as much as a long one
+    return max(step, min(-(-even // step) * step, wanted))

@@ -1,0 +1,72 @@
+"""Who serves missing experts, and how long passes are: against every other choice there is."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows, split, visited_share
+
+
+def time(streamed, cpu, rows, costs):
+    link = costs.begin + costs.link * len(streamed) if streamed else 0.0
+    return max(link, sum(costs.cpu * -(-rows[e] // 8) for e in cpu))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 40), max_size=8),
+    data=st.data(),
+    link=st.floats(1, 100),
+    cpu=st.floats(1, 100) | st.none(),
+)
+def test_no_other_division_ends_earlier(rows, data, link, cpu):
+    resident = [data.draw(st.booleans()) for _ in rows]
+    costs = Costs(link=link, cpu=cpu)
+    found = split(rows, resident, costs)
+    visited = {e for e, count in enumerate(rows) if count}
+    assert sorted([*found.resident, *found.streamed, *found.cpu]) == sorted(visited)
+    assert set(found.resident) == {e for e in visited if resident[e]}
+    missing = sorted(visited - set(found.resident))
+    if cpu is None:
+        assert found.cpu == ()
+        return
+    best = min(
+        time(set(missing) - set(some), some, rows, costs)
+        for n in range(len(missing) + 1)
+        for some in itertools.combinations(missing, n)
+    )
+    assert time(found.streamed, found.cpu, rows, costs) <= best * (1 + 1e-12)
+
+
+def test_share_of_visited_experts():
+    assert visited_share(1, 10, 512) == 10 / 512
+    assert 0.70 < visited_share(64, 10, 512) < 0.73  # 72% in the literature of limits
+    assert visited_share(256, 10, 512) > 0.99
+
+
+def test_long_passes_stream_all_and_short_ones_ask():
+    costs = Costs(link=40.0)
+    missing = [500] * 48
+    assert all_at_once(4096, 10, 512, missing, costs)
+    assert not all_at_once(17, 10, 512, missing, costs)
+    assert all_at_once(17, 10, 512, [0] * 48, costs)
+
+
+@given(
+    tokens=st.integers(1, 40_000), free=st.integers(1, 10**10), row=st.integers(1000, 400_000),
+    missing=st.integers(0, 24_576), link=st.floats(1, 100),
+)  # fmt: skip
+def test_passes_fit_and_are_even(tokens, free, row, missing, link):
+    found = pass_rows(tokens, free, row, Costs(link=link), missing)
+    assert found % 64 == 0
+    assert 64 <= found <= 16384
+    assert found == 64 or found * row <= free
+    passes = -(-tokens // found)
+    assert passes * found - tokens < 64 * passes  # no pass is nearly empty
+
+
+def test_what_lies_on_the_device_needs_no_long_passes():
+    assert pass_rows(8192, 10**10, 300_000, Costs(link=40.0), 24_576) == 8192
+    assert pass_rows(8192, 10**10, 300_000, Costs(link=40.0), 0) == 2048
+    assert pass_rows(8192, 2 * 10**9, 300_000, Costs(link=40.0), 24_576) == 4096

@@ -1,0 +1,151 @@
+"""A layer of a prompt whose experts come through a ring: the bytes of the layer that has them all."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.ops.prompt import grouped
+from strata.ops.prompt.stream.lanes import InOrder
+from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.split import Costs
+from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
+from support.grouped import layer
+from support.launch import NATIVE
+
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
+KINDS, ROWS = ("Q8_0", "IQ4_NL", "Q8_0"), 3
+HIDDEN, INNER, EXPERTS, TOPK = 128, 64, 4, 2
+ALL, SOME = Costs(link=0.0), Costs(link=0.0, begin=0.0, ask=-1.0)
+
+
+class Shelf:
+    """Experts of some layers in RAM, as the device has them; and what came when."""
+
+    def __init__(self, whole, missing):
+        self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
+
+    def begin(self):
+        self.passes += 1
+
+    def missing(self, layer):
+        return self._missing[layer]
+
+    def layout(self, layer):
+        return self.whole[layer].layout
+
+    def bring(self, layer, ring, experts, buffers):
+        self.log.append((layer, tuple(experts), tuple(buffers)))
+        slots = self.whole[layer]
+        for expert, buffer in zip(experts, buffers, strict=True):
+            ring[buffer] = slots.data[int(slots.slot_of[expert])]
+
+
+class Counting(InOrder):
+    """Everything at once; every copy knows what it has to wait for."""
+
+    def __init__(self):
+        self.events = 0
+
+    def copying(self, body, after):
+        assert after
+        return super().copying(body, after)
+
+    def computed(self):
+        self.events += 1
+        return self.events
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Two layers of random experts, and rows that chose."""
+    rng = np.random.default_rng(4)
+    moes = [Moe(layer(KINDS, HIDDEN, INNER, EXPERTS, rng, str(DEVICE), shared=False).slots) for _ in range(2)]
+    x = torch.from_numpy(rng.standard_normal((ROWS, HIDDEN))).half().to(DEVICE)
+    counts = torch.tensor([ROWS], dtype=torch.int32, device=DEVICE)
+    picks = [np.stack([rng.permutation(EXPERTS - 1)[:TOPK] for _ in range(ROWS)]) for _ in moes]
+    chosen = [torch.from_numpy(ids.astype(np.int32)).to(DEVICE) for ids in picks]
+    ready = grouped.ordered(x, counts)
+    expected = [
+        grouped.rows_of(moe.slots, ready, grouped.planned(ids, counts, EXPERTS))
+        for ids, moe in zip(chosen, moes, strict=True)
+    ]
+    return moes, x, counts, chosen, expected
+
+
+class Moe:
+    def __init__(self, slots):
+        self.slots = slots
+
+
+def resident(moe, missing):
+    """The layer with some experts only, in fewer slots and another order."""
+    slots = moe.slots
+    here = [e for e in range(slots.experts) if e not in set(missing)][::-1]
+    where = torch.full((slots.experts,), -1, dtype=torch.int32)
+    where[here] = torch.arange(len(here), dtype=torch.int32)
+    data = slots.data[[int(slots.slot_of[e]) for e in here]] if here else slots.data[:0]
+    return Moe(replace(slots, data=data.contiguous(), slot_of=where.to(DEVICE)))
+
+
+def through(ring, moes, missing, here, costs):
+    shelf = Shelf([moe.slots for moe in moes], missing)
+    size = moes[0].slots.layout.nbytes
+    memory = torch.full((ring * size + 5,), 255, dtype=torch.uint8, device=DEVICE)
+    passing = Ring(memory, shelf, len(moes), EXPERTS, lanes=None if NATIVE else Counting())
+    return shelf, Streaming(passing, here, TOPK, costs)
+
+
+@pytest.mark.parametrize(
+    ("ring", "gone", "costs"), [(1, 2, ALL), (2, EXPERTS, SOME), (40, 2, ALL)], ids=["one", "none here", "wide"]
+)
+def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs):
+    moes, x, counts, chosen, expected = model
+    rng = np.random.default_rng(ring)
+    missing = [sorted(rng.permutation(EXPERTS)[:gone].tolist()) for _ in moes]
+    here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
+    shelf, streaming = through(ring, moes, missing, here, costs)
+    streaming.begin(ROWS)
+    if ring == 40:  # the second layer comes while the first is computed
+        assert [layer for layer, _, _ in shelf.log] == [0, 1]
+    for number, (moe, ids, wanted) in enumerate(zip(here, chosen, expected, strict=True)):
+        assert streaming.number(moe) == number
+        assert streaming.lacks(number)
+        assert torch.equal(streamed_rows(streaming, number, moe.slots, x, counts, ids), wanted)
+    came = [(layer, e) for layer, some, _ in shelf.log for e in some]
+    visited = [set(ids.flatten().tolist()) for ids in chosen]
+    wanted = [(layer, e) for layer, some in enumerate(missing) for e in some if costs is ALL or e in visited[layer]]
+    assert came == wanted
+    assert shelf.passes == 1
+    assert (streaming.passes, streaming.asked, streaming.brought) == (1, costs is SOME, len(wanted))
+
+
+def test_a_layer_that_has_all_asks_for_nothing(model):
+    moes, *_ = model
+    shelf, streaming = through(1, moes, [(), ()], moes, SOME)
+    streaming.begin(ROWS)
+    assert not streaming.lacks(0)
+    assert shelf.log == []
+
+
+def test_slots_may_lie_apart_and_layers_differ_in_size():
+    """A ring's buffers are as large as the largest layer's slots."""
+    rng = np.random.default_rng(6)
+    moes = [
+        Moe(layer(kinds, HIDDEN, INNER, 2, rng, str(DEVICE), shared=False).slots) for kinds in (KINDS, ("IQ4_NL",) * 3)
+    ]
+    sizes = [moe.slots.layout.nbytes for moe in moes]
+    assert sizes[0] != sizes[1]
+    shelf = Shelf([moe.slots for moe in moes], [[0, 1], [0, 1]])
+    memory = torch.full((2 * max(sizes),), 255, dtype=torch.uint8, device=DEVICE)
+    ring = Ring(memory, shelf, 2, 2, lanes=None if NATIVE else Counting())
+    assert ring.buffers == 2
+    ring.begin([[0, 1], [0, 1]])
+    for number, moe in enumerate(moes):
+        for slots in ring.slots(number):
+            for e in np.flatnonzero(slots.slot_of.cpu().numpy() >= 0).tolist():
+                own = moe.slots.data[int(moe.slots.slot_of[e])]
+                assert torch.equal(slots.data[int(slots.slot_of[e])], own)
