@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -43,7 +44,9 @@ http {{
 }}
 """
 
-pytestmark = pytest.mark.skipif(shutil.which(NGINX) is None, reason="nginx is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which(NGINX) is None and os.environ.get("STRATA_TEST_PROXY") != "required", reason="nginx is not installed"
+)
 
 
 @pytest.fixture
