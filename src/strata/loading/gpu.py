@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from strata.errors import ModelError, RequestError, StrataError
+from strata.loading import tiers
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 from strata.memory import budget
@@ -206,6 +207,9 @@ def network(
     config: "ModelConfig",
     conversations: int,
     on_load: "OnLoad | None",
+    *,
+    vram: int | None = None,
+    threads: int | None = None,
 ) -> tuple["Network", Placement]:
     """Move weights to a card and make the network that runs there.
 
@@ -215,6 +219,8 @@ def network(
         config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
         conversations: that run at once.
         on_load: called with (bytes moved, bytes to move).
+        vram: bytes to take at most; routed experts that do not fit then stay in RAM.
+        threads: CPU threads that compute those.
 
     Raises:
         RequestError: it does not fit, or has types without kernels there.
@@ -226,6 +232,7 @@ def network(
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
+    from strata.ops.ngram.host import HostTable
 
     config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
@@ -233,7 +240,7 @@ def network(
         total, kept = weight_bytes(weights)
     except ModelError as error:
         raise RequestError(str(error)) from error
-    placed = plan(card, kept, config, conversations, drafts=drafts)
+    placed, room = _placed(card, weights, kept, config, conversations, vram)
     device, done = _use(placed.device), 0
 
     def sent(count: int) -> None:
@@ -242,25 +249,47 @@ def network(
         if on_load:
             on_load(min(done, total - 1), total)
 
-    moved = Upload(device, sent).all(weights)
+    tier = None if room is None else tiers.build(weights, config, room, device, threads, sent)
+    moved = Upload(device, sent, tier=tier).all(weights)
     small = head_config(config)
     pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
 
+    beside = any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)
+
     def made(*, graphs: bool) -> Network:
-        ops = GpuOps(config, pool, device, graphs=graphs)
+        ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
+        if beside:
+            ops.host_table()
         if its is not None:
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))
 
-    if device.type == "cuda":
-        compile_ahead(replace(made(graphs=False), drafts=drafts), card)
-    found = made(graphs=True)
-    if device.type == "cuda":
-        warm(replace(found, drafts=drafts))
+    with tiers.still(tier):
+        if device.type == "cuda":
+            compile_ahead(replace(made(graphs=False), drafts=drafts), card)
+        found = made(graphs=True)
+        if device.type == "cuda":
+            warm(replace(found, drafts=drafts))
     if on_load:
         on_load(total, total)
     return found, placed
+
+
+def _placed(
+    card: Card, weights: "Weights", kept: int, config: "ModelConfig", conversations: int, vram: int | None
+) -> tuple[Placement, int | None]:
+    """Where the model is; and bytes for slots if its experts are not all there."""
+    drafts = weights.mtp is not None
+    if vram is None:
+        return plan(card, kept, config, conversations, drafts=drafts), None
+    card = replace(card, free=min(card.free, vram))
+    try:
+        return plan(card, kept, config, conversations, drafts=drafts), None
+    except RequestError:
+        routed = tiers.expert_bytes(weights)
+        dense = kept - routed + tiers.room_bytes(weights)
+        return tiers.place(card, dense, config, conversations, routed, drafts=drafts)
 
 
 def compile_ahead(network: "Network", card: Card) -> None:
@@ -272,13 +301,13 @@ def compile_ahead(network: "Network", card: Card) -> None:
         network: without graphs. Its memory keeps what it had, for nothing is launched.
         card: for which.
     """
-    from strata.ops.gpu.upload import DeviceTable
     from strata.ops.kernels.ahead import FEW, compile_all
     from strata.ops.kernels.launches import Target, missing, noted
+    from strata.ops.ngram.host import HostTable
 
     tables = [layer.ple.table for layer in network.weights.layers if layer.ple is not None]
-    if any(isinstance(table, DeviceTable) and table.planes is None for table in tables):
-        return  # torch itself would look rows up by numbers that no kernel has computed
+    if any(isinstance(table, HostTable) or getattr(table, "planes", table) is None for table in tables):
+        return  # the host, or torch itself, would look rows up by numbers that no kernel has computed
     target = Target(card.capability)
     wanted = missing(noted(lambda: warm(network)), target)
     if len(wanted) > FEW:

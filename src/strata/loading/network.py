@@ -13,7 +13,7 @@ from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.ram import measure
-from strata.loading.storage import arranged, check_storage, divide, is_expert
+from strata.loading.storage import arranged, check_storage, divide, hosted, is_expert
 from strata.loading.stretch import stretched
 from strata.loading.touch import touch
 
@@ -73,6 +73,7 @@ def load_network(
     device: str = AUTO,
     ram: int | None = None,
     ngram: str | None = None,
+    vram: int | None = None,
     conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
 ) -> Loaded:
@@ -94,6 +95,8 @@ def load_network(
         ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
             them. None is what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`.
+        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there. None
+            is what is free, for a model that fits whole.
         conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
@@ -114,7 +117,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -145,6 +148,9 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    ngram: str | None,
+    vram: int | None,
+    threads: int | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
 
@@ -165,8 +171,13 @@ def _on_gpu(
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
     weights, config = _with_draft(file, load_weights(file.directory, config), config)
-    network, placement = gpu.network(card, weights, config, conversations, on_load)
-    return Loaded(network, inventory.unused, placement)
+    storage = None
+    if ngram is not None:
+        import torch
+
+        weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
+    network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
+    return Loaded(network, inventory.unused, placement, storage)
 
 
 def _on_cpu(
