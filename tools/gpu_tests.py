@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("tests/gpu", "tests/ops/gpu", "tests/ops/prompt")
+FOLDERS = ("tests/gpu", "tests/ops/gpu", "tests/ops/prompt", "tests/ops/tiers")
 
 # Plugins of that machine may warn, and warnings of its versions are no errors of ours.
 QUIET = ("-v", "--no-header", "-p", "no:benchmark", "-p", "no:randomly", "-W", "default", "-o", "addopts=")

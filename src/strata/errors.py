@@ -47,5 +47,9 @@ class QueueFullError(RequestError):
         self.bound = bound
 
 
+class TierError(StrataError):
+    """Experts that lie in RAM could not be brought to the GPU or computed in time; says which, and who was at it."""
+
+
 class ConfigError(StrataError):
     """A setting is unknown or has a value that cannot be used."""

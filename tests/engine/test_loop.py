@@ -52,6 +52,9 @@ class Scripted:
     def decide(self, done, rules) -> None:
         """The host chooses."""
 
+    def met(self):
+        return None
+
     def predictions(self, passes):
         return self.logits(torch.cat([done.residual for done in passes])).numpy()
 

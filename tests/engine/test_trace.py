@@ -103,6 +103,7 @@ def test_the_export_is_what_chrome_and_perfetto_read():
     ]
     assert events[2]["args"] == {
         "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "tokens": 3, "hits": {}, "misses": {},
+        "host_wait_us": 0.0,
         "fetched": 0,
     }  # fmt: skip
     assert [e["ts"] for e in trace.events(last=1)["traceEvents"] if e["ph"] == "X"] == [

@@ -61,6 +61,9 @@ class Scripted:
     def decide(self, _done: list[Any], _rules: list[Any]) -> None:
         """Leave it to the host."""
 
+    def met(self) -> None:
+        """Experts have one place."""
+
     def predictions(self, passes: list[SimpleNamespace]) -> NDArray[np.float32]:
         """Of all rows of a window."""
         return self.logits(torch.cat([done.residual for done in passes])).numpy()

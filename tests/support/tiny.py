@@ -89,7 +89,25 @@ YARN: dict[str, Any] = BASE | {
 }
 
 
-SETTINGS = {"base": BASE, "other": OTHER, "yarn": YARN}
+SLIM: dict[str, Any] = BASE | {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2,
+    "hc_count": 2,
+    "indexer_n_heads": 2,
+    "ple_embed_dim": 64,
+    "ngram_vocab_size_base": 100,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 128,
+}
+"""As small as kernels allow: what Triton's interpreter runs in seconds."""
+
+SETTINGS = {"base": BASE, "other": OTHER, "yarn": YARN, "slim": SLIM}
 
 
 @functools.cache

@@ -23,6 +23,7 @@ def load(
     device: str = AUTO,
     ram: int | None = None,
     ngram: str | None = None,
+    vram: int | None = None,
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -50,6 +51,8 @@ def load(
             the file when they are needed, which changes no byte of an answer.
         ngram: how rows of the n-gram table are read: "ram", "mmap" or "direct"; None is "direct" for a table of more
             than 1 GB, and through the system's file cache for smaller ones.
+        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there, which
+            changes no byte either. None is what is free, for a model that fits whole.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -70,7 +73,7 @@ def load(
     check_device(device)
     check_storage(ram, ngram)
     file = ModelFile.open(path)
-    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device, ram, ngram)
+    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device, ram, ngram, vram)
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
         return Model(source, file.tokenizer, file.template, file.sampling, file)
@@ -93,6 +96,7 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             device=setup.device,
             ram=setup.ram,
             ngram=setup.ngram,
+            vram=setup.vram,
             on_load=on_load,
             options=setup.options,
         )

@@ -37,6 +37,7 @@ class GlobalFlags:
     rope_scale: Annotated[float | None, _of("rope_scale")] = None
     kv: Annotated[str | None, _of("kv")] = None
     ram: Annotated[str | None, _of("ram")] = None
+    vram: Annotated[str | None, _of("vram")] = None
     ngram: Annotated[str | None, _of("ngram")] = None
     models_folder: Annotated[str | None, _of("models_folder")] = None
     config: Annotated[Path | None, Parameter(help="Read this config file instead of the default one.")] = None

@@ -162,4 +162,5 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.device,
         settings.ram,
         settings.ngram,
+        settings.vram,
     )

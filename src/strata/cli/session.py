@@ -32,6 +32,7 @@ def load_model(settings: Settings, output: Output) -> "Model":
             device=settings.device,
             ram=settings.ram,
             ngram=settings.ngram,
+            vram=settings.vram,
             process=True,
             on_load=bar.step,
         )

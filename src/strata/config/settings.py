@@ -54,6 +54,12 @@ class Settings:
         "needed. The answer stays the same.",
         unset="what is available",
     )
+    vram: int | None = _setting(
+        Bytes(),
+        "Most memory of the GPU, such as 24GB; routed experts beyond it stay in main memory and are computed there. "
+        "The answer stays the same.",
+        unset="what is free, for a model that fits whole",
+    )
     ngram: str | None = _setting(
         Choice(("ram", "mmap", "direct")),
         "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "

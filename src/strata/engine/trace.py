@@ -30,8 +30,8 @@ class WindowRecord:
         conversations: whose rows they are.
         drafted: tokens guessed, by source.
         accepted: guesses that were right.
-        hits: experts found, by tier; empty as long as there is one tier only.
-        misses: likewise.
+        hits: experts visited, by where they were; empty where they have one place.
+        misses: of these, those that were not on the GPU, by who computed them.
         read_us: microseconds reading a prompt.
         draft_us: microseconds guessing.
         run_us: microseconds of the forward pass and its logits.
@@ -39,6 +39,7 @@ class WindowRecord:
         commit_us: microseconds committing.
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
+        host_wait_us: microseconds in which the GPU waited for experts that the host computed.
         fetched: rows of predictions that the host had to read, though a device looked at them.
         layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where
             the device does not say it.
@@ -58,6 +59,7 @@ class WindowRecord:
     commit_us: float = 0.0
     wait_us: float = 0.0
     tokens: int = 0
+    host_wait_us: float = 0.0
     fetched: int = 0
     layers: Sequence[float] = ()
 
@@ -148,6 +150,7 @@ class Trace:
                 "tokens": record.tokens,
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
+                "host_wait_us": record.host_wait_us,
                 "fetched": record.fetched,
             }
             if record.layers:

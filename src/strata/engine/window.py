@@ -86,12 +86,15 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
     if trace is not None:
         draft, run, choosing, commit = ((b - a) / 1e3 for a, b in pairwise((began, guessed, ran, verified, clock())))
         drafted = {guesses.source: len(guesses.ids)} if guesses.ids else {}
+        met = network.met()
         record = WindowRecord(
             began,
             rows * len(going),
             len(going),
             drafted,
             accepted,
+            {} if met is None else {"vram": met.resident, "ram": met.link + met.host},
+            {} if met is None else {"link": met.link, "host": met.host},
             draft_us=draft,
             run_us=run,
             verify_us=choosing,
@@ -100,6 +103,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             tokens=sum(generation.tokens for generation in going) - before,
             fetched=sum(generation.fetched for generation in going) - fetched,
             layers=array("f", [(at - guessed) / 1e3 for at in passes[0].layers]),
+            host_wait_us=0.0 if met is None else met.waited_us,
         )
         trace.add(record)
     return tokens

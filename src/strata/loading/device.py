@@ -36,6 +36,7 @@ class Placement:
         work: bytes kept free for what windows and passes compute.
         why: why it is not on a GPU, where there is one that might have been taken.
         storage: what of it is not in memory, in a sentence's part; empty if all is.
+        share: of the routed experts, those that have slots on the card; the others are in RAM.
     """
 
     device: str
@@ -46,11 +47,14 @@ class Placement:
     work: int = 0
     why: str = ""
     storage: str = ""
+    share: float = 1.0
 
     def __str__(self) -> str:
         if self.device == CPU:
             return ", ".join(filter(None, (f"cpu: {shown_bytes(self.weights)} of weights", self.storage)))
+        experts = "" if self.share == 1 else f" (among them {self.share:.0%} of the experts; all are in RAM)"
         return (
-            f"{self.device} ({self.name}): {shown_bytes(self.weights)} of weights, {shown_bytes(self.cache)} for "
+            f"{self.device} ({self.name}): {shown_bytes(self.weights)} of weights{experts}, "
+            f"{shown_bytes(self.cache)} for "
             f"conversations of together {self.cells:,} tokens, {shown_bytes(self.work)} of work space"
         )

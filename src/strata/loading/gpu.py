@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from strata.errors import ModelError, RequestError, StrataError
+from strata.loading import tiers
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 from strata.memory import budget
@@ -206,6 +207,9 @@ def network(
     config: "ModelConfig",
     conversations: int,
     on_load: "OnLoad | None",
+    *,
+    vram: int | None = None,
+    threads: int | None = None,
 ) -> tuple["Network", Placement]:
     """Move weights to a card and make the network that runs there.
 
@@ -215,6 +219,8 @@ def network(
         config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
         conversations: that run at once.
         on_load: called with (bytes moved, bytes to move).
+        vram: bytes to take at most; routed experts that do not fit then stay in RAM.
+        threads: CPU threads that compute those.
 
     Raises:
         RequestError: it does not fit, or has types without kernels there.
@@ -234,7 +240,7 @@ def network(
         total, kept = weight_bytes(weights)
     except ModelError as error:
         raise RequestError(str(error)) from error
-    placed = plan(card, kept, config, conversations, drafts=drafts)
+    placed, room = _placed(card, weights, kept, config, conversations, vram)
     device, done = _use(placed.device), 0
 
     def sent(count: int) -> None:
@@ -243,7 +249,8 @@ def network(
         if on_load:
             on_load(min(done, total - 1), total)
 
-    moved = Upload(device, sent).all(weights)
+    tier = None if room is None else tiers.build(weights, config, room, device, threads, sent)
+    moved = Upload(device, sent, tier=tier).all(weights)
     small = head_config(config)
     pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
@@ -251,21 +258,38 @@ def network(
     beside = any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)
 
     def made(*, graphs: bool) -> Network:
-        ops = GpuOps(config, pool, device, graphs=graphs)
+        ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
         if beside:
             ops.host_table()
         if its is not None:
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))
 
-    if device.type == "cuda":
-        compile_ahead(replace(made(graphs=False), drafts=drafts), card)
-    found = made(graphs=True)
-    if device.type == "cuda":
-        warm(replace(found, drafts=drafts))
+    with tiers.still(tier):
+        if device.type == "cuda":
+            compile_ahead(replace(made(graphs=False), drafts=drafts), card)
+        found = made(graphs=True)
+        if device.type == "cuda":
+            warm(replace(found, drafts=drafts))
     if on_load:
         on_load(total, total)
     return found, placed
+
+
+def _placed(
+    card: Card, weights: "Weights", kept: int, config: "ModelConfig", conversations: int, vram: int | None
+) -> tuple[Placement, int | None]:
+    """Where the model is; and bytes for slots if its experts are not all there."""
+    drafts = weights.mtp is not None
+    if vram is None:
+        return plan(card, kept, config, conversations, drafts=drafts), None
+    card = replace(card, free=min(card.free, vram))
+    try:
+        return plan(card, kept, config, conversations, drafts=drafts), None
+    except RequestError:
+        routed = tiers.expert_bytes(weights)
+        dense = kept - routed + tiers.room_bytes(weights)
+        return tiers.place(card, dense, config, conversations, routed, drafts=drafts)
 
 
 def compile_ahead(network: "Network", card: Card) -> None:

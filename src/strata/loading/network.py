@@ -73,6 +73,7 @@ def load_network(
     device: str = AUTO,
     ram: int | None = None,
     ngram: str | None = None,
+    vram: int | None = None,
     conversations: int = CONVERSATIONS,
     on_load: OnLoad | None = None,
 ) -> Loaded:
@@ -94,6 +95,8 @@ def load_network(
         ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
             them. None is what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`.
+        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there. None
+            is what is free, for a model that fits whole.
         conversations: that run at once, for which a GPU's memory is divided.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
@@ -114,7 +117,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, vram, threads, ngram)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -145,6 +148,8 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    vram: int | None,
+    threads: int | None,
     ngram: str | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
@@ -171,7 +176,7 @@ def _on_gpu(
         import torch
 
         weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
-    network, placement = gpu.network(card, weights, config, conversations, on_load)
+    network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
     return Loaded(network, inventory.unused, placement, storage)
 
 

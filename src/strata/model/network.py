@@ -16,6 +16,7 @@ from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.mtp import Chain, MtpOptions
 from strata.model.ops import WINDOW_ROWS, Ops, Pass
 from strata.model.state import MtpState, State
+from strata.model.tally import Tally
 from strata.model.weights import Mtp, Weights
 
 PASS_ROWS = 512
@@ -82,6 +83,7 @@ class Network:
             self.settle(state)
             residuals.append(done.residual)
             first = last
+        self.ops.check()
         return torch.cat(residuals)
 
     def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
@@ -120,8 +122,11 @@ class Network:
         """Predictions float32 [T, V] of all rows of a window."""
         ready = [done.logits for done in passes if done.logits is not None]
         if len(ready) == len(passes):
-            return _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
-        return _on_host(self.logits(torch.cat([done.residual for done in passes])))
+            found = _on_host(ready[0] if len(ready) == 1 else torch.cat(ready))
+        else:
+            found = _on_host(self.logits(torch.cat([done.residual for done in passes])))
+        self.ops.check()
+        return found
 
     def decide(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Greedy]) -> list[Decision] | None:
         """Choose and commit the likeliest tokens of a window on the device, without bringing predictions to the host.
@@ -140,6 +145,10 @@ class Network:
         for (state, one), decision in zip(done, decisions or (), strict=False):
             self._follow(state, one, len(decision.ids))
         return decisions
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
+        return self.ops.met()
 
     def draw(self, done: Sequence[tuple[State, Pass]], rules: Sequence[Drawn]) -> list[Decision | Undecided] | None:
         """As `decide` for tokens that are drawn; asked where `looks` is set.

@@ -15,6 +15,7 @@ from strata.model import weights
 from strata.model.candidates import Candidates, Wish
 from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.state import GdnState, QsaState, State
+from strata.model.tally import Tally
 
 WINDOW_ROWS = 8
 """Most rows of a window. Every operation gives a row the bytes it has alone, in passes of any size; only a device that
@@ -205,6 +206,18 @@ class Ops(Protocol):
 
     def passes(self, batch: Batch, residual: Streams) -> list[Pass]:
         """What the pass computed, by conversation."""
+        ...
+
+    def check(self) -> None:
+        """Wait for what was launched, where that can go wrong.
+
+        Raises:
+            TierError: a window was given up, for experts that lie elsewhere did not come; its rows are no numbers.
+        """
+        ...
+
+    def met(self) -> Tally | None:
+        """Where the last window's experts were; None where they have one place."""
         ...
 
     def commit(self, state: State, done: Pass, n: int) -> None:

@@ -79,6 +79,12 @@ class CpuOps:
         """See `Ops.passes`."""
         return list(conversation.passes(batch, residual))
 
+    def check(self) -> None:
+        """See `Ops.check`; everything is where it is computed."""
+
+    def met(self) -> None:
+        """See `Ops.met`."""
+
     def commit(self, state: State, done: Pass, n: int) -> None:
         """See `Ops.commit`."""
         assert isinstance(done, CpuPass)

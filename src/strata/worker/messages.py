@@ -34,6 +34,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         device: where to run, see `strata.loading.network.load_network`.
         ram: most bytes of main memory for weights; None for what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
+        vram: bytes of the GPU's memory to take at most; None for all that is free.
     """
 
     path: str | None = None
@@ -45,6 +46,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     device: str = "auto"
     ram: int | None = None
     ngram: str | None = None
+    vram: int | None = None
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):

@@ -111,6 +111,7 @@ class Resident:
             device=setup.device,
             ram=setup.ram,
             ngram=setup.ngram,
+            vram=setup.vram,
             on_load=on_load,
             options=setup.options,
             beside=True,
@@ -128,6 +129,7 @@ class Resident:
         device: str = "auto",
         ram: int | None = None,
         ngram: str | None = None,
+        vram: int | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
         beside: bool = False,
@@ -143,6 +145,7 @@ class Resident:
             device: where to run, see `strata.loading.network.load_network`.
             ram: most bytes of main memory for weights; None for what is available.
             ngram: how rows of the n-gram table are read; None for what suits it.
+            vram: bytes of the GPU's memory to take at most; None for all that is free.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
             beside: compile forms of answers beside the work.
@@ -161,6 +164,7 @@ class Resident:
             device=device,
             ram=ram,
             ngram=ngram,
+            vram=vram,
             conversations=scheduling.slots,
             on_load=on_load,
         )

@@ -38,6 +38,8 @@ def bench(  # noqa: D417  # the context is no argument of a command line
     the same round. roofline, which "all" leaves out: where the time of a window goes on a GPU, kernel by kernel, and
     how far each is from the memory's bandwidth, for 1, 4 and 8 rows behind a long prompt.
 
+    Where experts lie in tiers, the last windows' hit rate, misses by tier, union of experts and waits are shown, too.
+
     Args:
         workload: What to measure.
         rounds: Values of each arm.
@@ -60,6 +62,8 @@ def bench(  # noqa: D417  # the context is no argument of a command line
         from strata.cli.bench.roofline import measured_roofline
 
         return measured_roofline(settings, prompt_tokens, save, context)
+    from strata.cli.bench.met import as_text as experts_as_text
+    from strata.cli.bench.met import met
     from strata.cli.bench.workloads import Bench
     from strata.cli.session import load_model
     from strata.cli.trace import Traced
@@ -78,12 +82,15 @@ def bench(  # noqa: D417  # the context is no argument of a command line
             "sizes": {"tokens": tokens, "prompt_tokens": prompt_tokens},
             "rows": [asdict(row) for row in rows],
         }
+        found = met(model.trace())
+        if found:
+            result["experts"] = [one.shown() for one in found]
         traced.write(model.trace)
     write(save, result)
     if context.output.json:
         context.output.record(result)
     else:
-        context.output.text(as_text(rows, result["conditions"]))
+        context.output.text(as_text(rows, result["conditions"]) + experts_as_text(found))
     return 0
 
 

@@ -28,9 +28,10 @@ class Stored:
         k: inputs.
         address: of the descriptor.
         nbytes: of one matrix.
+        scales: of finished sums, one or one per expert.
     """
 
-    __slots__ = ("_kept", "address", "experts", "k", "n", "nbytes")
+    __slots__ = ("_kept", "address", "experts", "k", "n", "nbytes", "scales")
 
     def __init__(
         self,
@@ -86,4 +87,5 @@ class Stored:
         descriptor = np.array(words, dtype=np.int64)
         self.nbytes = self.n * row_bytes
         self.address = descriptor.ctypes.data
+        self.scales = scales
         self._kept = (raw, code, order, scales, descriptor, places)

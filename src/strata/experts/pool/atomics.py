@@ -88,3 +88,20 @@ def system_call(_context: Any, function: Any, number: Any, a: Any, b: Any, c: An
         return builder.call(syscall, [*arguments[1:], I64(0), I64(0), I64(0)])
 
     return _WORD(_WORD, _WORD, _WORD, _WORD, _WORD), codegen
+
+
+@intrinsic
+def timed_wait(_context: Any, function: Any, number: Any, word: Any, expected: Any, time: Any) -> Any:
+    """Sleep until a futex rings, for at most the time at an address (two words: seconds, nanoseconds).
+
+    ``syscall(number, word, 128, expected, time, 0, 0)``: a wait that is private to the process. Returns at once if the
+    word, of which the lower half counts, is not what is expected.
+    """
+
+    def codegen(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(I64, [I64], var_arg=True)
+        syscall = builder.inttoptr(arguments[0], kind.as_pointer())
+        wait = [arguments[1], arguments[2], I64(128), arguments[3], arguments[4], I64(0), I64(0)]
+        return builder.call(syscall, wait)
+
+    return _WORD(_WORD, _WORD, _WORD, _WORD, _WORD), codegen

@@ -87,6 +87,17 @@ class Pool:
         if failed:
             raise KernelError(f"an item of work failed with code {failed}")
 
+    def holding(self) -> tuple[list[str], list[str]]:
+        """Threads that are in the middle of an item now, and those that have ended."""
+        state, busy, ended = self._state, [], []
+        for i, thread in enumerate(self._workers):
+            at = (region.THREADS + region.LINE * i) // 8
+            if state[at]:
+                busy.append(thread.name)
+            if state[at + region.ENDED // 8]:
+                ended.append(thread.name)
+        return busy, ended
+
     def close(self) -> None:
         """End the threads; a later call starts them again."""
         with self._lock:

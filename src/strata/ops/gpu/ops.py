@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strata.errors import RequestError
+from strata.errors import RequestError, TierError
 from strata.model import weights
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import Mixer, ModelConfig
 from strata.model.decision import Decision, Drawn, Greedy, Undecided
 from strata.model.ops import NgramGated, Pass, Segment
+from strata.model.tally import Tally
 from strata.ops import dependent
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.ahead import Following
@@ -36,6 +37,7 @@ from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
+from strata.ops.tiers.tier import Tier
 
 if TYPE_CHECKING:
     from strata.ops.gpu.draft import DraftHead
@@ -73,6 +75,7 @@ class GpuOps:
         pool: memory.
         device: where it is.
         graphs: capture windows.
+        tier: of the model's experts, if not all of them are on the device.
 
     Attributes:
         recorded: captured windows and their streams, by the rows of each conversation.
@@ -84,8 +87,17 @@ class GpuOps:
     pictures = False  # rotations are looked up by one number
     same_forms = False  # prompts are read in chunks
 
-    def __init__(self, config: ModelConfig, pool: Pool, device: torch.device, *, graphs: bool = True) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        pool: Pool,
+        device: torch.device,
+        *,
+        graphs: bool = True,
+        tier: Tier | None = None,
+    ) -> None:
         self._graphs = graphs and device.type == "cuda"
+        self.tier = tier
         self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
@@ -122,6 +134,7 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
+        tensor_cores = tensor_cores and tier is None  # those kernels look for every expert in a slot
         self._prompt = None
         if tensor_cores:
             select = self._few, self._tile
@@ -155,6 +168,8 @@ class GpuOps:
         ahead = self._following.window(segments if window else (), self._pool)
         if ahead is not None:
             return ahead
+        if self.tier is not None:
+            self.tier.begin()
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
@@ -182,11 +197,16 @@ class GpuOps:
     def replay(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Streams:
         """See `Ops.replay`. A window is captured when its shape is met the second time."""
         if self._windows.get(batch.counts) is not batch:
-            return Streams(self._settled(body()))
+            x = self._settled(body())
+            if self.tier is not None:
+                self.tier.end(window=False)
+            return Streams(x)
         computed = self._following.computed()
         if computed is not None:
             return Streams(computed)
-        if batch.counts == (1,):
+        if self.tier is not None:
+            self.tier.window_begun()
+        elif batch.counts == (1,):
             self._following.again = partial(self._window, batch, body, head)
         return Streams(self._window(batch, body, head))
 
@@ -219,6 +239,8 @@ class GpuOps:
     def _whole(self, batch: GpuBatch, body: Callable[[], Streams], head: Callable[[Streams], Tensor]) -> Tensor:
         x = self._settled(body())
         batch.logits = head(Streams(x))
+        if self.tier is not None:
+            self.tier.end(window=True)
         return x
 
     def passes(self, batch: GpuBatch, residual: Streams) -> list[Pass]:
@@ -267,10 +289,27 @@ class GpuOps:
         spares = batch.spare_places
         self._following.launch(done, rules)
         decisions = choice.read([one.ids for _, one in done], rules, top)
+        try:
+            self.check()
+        except TierError:
+            for state, one in done:
+                self._moved(state, spares[one.index], 0)
+            raise
         for (state, one), decision in zip(done, decisions, strict=True):
             self._moved(state, spares[one.index], len(decision.ids))
         self._following.chosen(done[0], decisions[0])
         return decisions
+
+    def check(self) -> None:
+        """See `Ops.check`."""
+        if self.tier is not None:
+            if self._device.type == "cuda":
+                torch.cuda.current_stream(self._device).synchronize()
+            self.tier.settled()
+
+    def met(self) -> Tally | None:
+        """See `Ops.met`."""
+        return None if self.tier is None else self.tier.last
 
     def _decide(self, batch: GpuBatch, choice: Choice, top: int) -> None:
         assert batch.logits is not None
@@ -287,7 +326,9 @@ class GpuOps:
         kind, room = found.prepare(wishes)
         body = partial(found.launch, batch.logits, self._banned, kind, room, self._launch)
         self._repeat((batch.counts, "look", kind, room), body)
-        return found.read(wishes, kind)
+        seen = found.read(wishes, kind)
+        self.check()
+        return seen
 
     def draw(
         self, done: Sequence[tuple[GpuState, GpuPass]], rules: Sequence[Drawn]
@@ -299,6 +340,7 @@ class GpuOps:
         kind = found.prepare_draw(rules)
         self._repeat((batch.counts, "draw", kind, 0), partial(self._draw, batch, found, kind))
         outcomes = found.read_draw(rules, kind)
+        self.check()
         for (state, one), outcome in zip(done, outcomes, strict=True):
             if isinstance(outcome, Decision):
                 self._moved(state, batch.spare_places[one.index], len(outcome.ids))

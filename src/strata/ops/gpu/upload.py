@@ -20,6 +20,7 @@ from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
 from strata.ops.planes import LAYOUTS, layout, pack, pack_each
 from strata.ops.rows.gpu import gather
+from strata.ops.tiers.tier import LayerTier, Tier
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _GATHERED = 8  # blocks of a program
@@ -79,11 +80,13 @@ class DeviceMoe(weights.Moe):
         choosing: float32 [E + 1, H], the router above the shared expert's own gate.
         slots: routed experts.
         shared: the shared one in a slot of its own.
+        tier: of the layer, if not all of its experts have slots.
     """
 
     choosing: Tensor
     slots: Slots
     shared: Slots
+    tier: LayerTier | None = None
 
 
 class Upload:
@@ -95,12 +98,19 @@ class Upload:
         device: where to.
         on_bytes: called with the number of bytes of the file that are on their way, after each piece.
         threads: that read; None for as many as help.
+        tier: has the routed experts of the trunk's layers; without, they all go to the device.
     """
 
     def __init__(
-        self, device: torch.device, on_bytes: Callable[[int], None] | None = None, *, threads: int | None = None
+        self,
+        device: torch.device,
+        on_bytes: Callable[[int], None] | None = None,
+        *,
+        threads: int | None = None,
+        tier: Tier | None = None,
     ) -> None:
         self._device = device
+        self._tier = tier
         self._feed = Feed(device, on_bytes, threads=threads)
         self._tables: dict[int, DeviceTable] = {}
         self._matrices: dict[int, Any] = {}
@@ -115,7 +125,10 @@ class Upload:
             return replace(
                 w,
                 embed=self._table(w.embed),
-                layers=tuple(self._layer(layer) for layer in w.layers),
+                layers=tuple(
+                    self._layer(layer, None if self._tier is None else self._tier.layers[number])
+                    for number, layer in enumerate(w.layers)
+                ),
                 mixer=self._hc(w.mixer),
                 head=self._shared(w.head),
                 mtp=None if w.mtp is None else self._mtp(w.mtp),
@@ -131,10 +144,10 @@ class Upload:
             head=self._shared(w.head),
         )
 
-    def _layer(self, layer: weights.Layer) -> weights.Layer:
+    def _layer(self, layer: weights.Layer, tier: LayerTier | None = None) -> weights.Layer:
         ple = None if layer.ple is None else replace(self._parts(layer.ple), table=self._table(layer.ple.table))
         mixer = self._gdn(layer.mixer) if isinstance(layer.mixer, weights.Gdn) else self._parts(layer.mixer)
-        return weights.Layer(self._hc(layer.attn_hc), mixer, self._hc(layer.mlp_hc), self._moe(layer.moe), ple)
+        return weights.Layer(self._hc(layer.attn_hc), mixer, self._hc(layer.mlp_hc), self._moe(layer.moe, tier), ple)
 
     def _hc(self, w: weights.HyperConnection) -> weights.HyperConnection:
         inject = None if w.inject is None else self._floats(w.inject)
@@ -190,7 +203,7 @@ class Upload:
                 view[first : first + len(piece)] = part
         return out
 
-    def _moe(self, moe: weights.Moe) -> DeviceMoe:
+    def _moe(self, moe: weights.Moe, tier: LayerTier | None) -> DeviceMoe:
         gate, up, down = (check_experts(x) for x in (moe.gate, moe.up, moe.down))
         one = [Quantised(x.type, x.raw[None], x.scale) for x in map(check_experts, (
             moe.shared_gate, moe.shared_up, moe.shared_down))]  # fmt: skip
@@ -199,8 +212,9 @@ class Upload:
             router=empty, shared_weight=empty, gate=empty, up=empty, down=empty,
             shared_gate=empty, shared_up=empty, shared_down=empty,
             choosing=torch.cat((self._floats(moe.router), moe.shared_weight[None].to(self._device))),
-            slots=self._slots(gate, up, down),
+            slots=self._slots(gate, up, down) if tier is None else tier.slots,
             shared=self._slots(*one),
+            tier=tier,
         )  # fmt: skip
 
     def _slots(self, gate: Quantised, up: Quantised, down: Quantised) -> Slots:

@@ -17,6 +17,7 @@ from strata.ops.gpu.rows import ExpertRows, Rows, linear
 from strata.ops.gpu.upload import DeviceMoe
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
+from strata.ops.tiers.tier import LayerTier
 
 
 class GpuRoute(NamedTuple):
@@ -84,6 +85,8 @@ class Visits:
         """
         a = m.quantised
         assert a is not None
+        if w.tier is not None and route.plan is not None:
+            return self._tiered(a, route, w, w.tier)
         if route.plan is not None:
             if route.always is None:
                 y = _rows_of(w.slots, a, route.plan, w.shared)
@@ -93,10 +96,33 @@ class Visits:
         for first in range(0, len(m.x), MAX_ROWS):
             part = slice(first, first + MAX_ROWS)
             x = Activations(a.q[part], a.s[part], a.z[part])
-            y = _rows_of(w.slots, x, experts.plan(route.experts[part].contiguous(), w.slots))
+            plan = experts.plan(route.experts[part].contiguous(), w.slots)
+            y = torch.empty((x.rows * plan.topk, self._width(w)), dtype=torch.float32, device=self._device)
+            if w.tier is not None:
+                w.tier.misses(x, plan, y)
+            _rows_of(w.slots, x, plan, out=y)
             shared = _rows_of(w.shared, x, self._only(w.shared, x.rows))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
+
+    def _tiered(self, a: Activations, route: GpuRoute, w: DeviceMoe, tier: LayerTier) -> ExpertRows:
+        """The same where experts may be missing: what has to do with those is a branch, which hits never wait for."""
+        plan = route.plan
+        assert plan is not None
+        beside = w.shared if route.always is None else None
+        pairs = a.rows * plan.topk
+        y = torch.empty(
+            (pairs + (a.rows if beside is not None else 0), self._width(w)), dtype=torch.float32, device=self._device
+        )
+        missing = self._branches.begin("misses", partial(tier.misses, a, plan, y))
+        _rows_of(w.slots, a, plan, beside, out=y)
+        missing()
+        always = y[pairs:] if route.always is None else route.always()
+        return ExpertRows(y, route.weights, always, route.shared)
+
+    @staticmethod
+    def _width(w: DeviceMoe) -> int:
+        return w.slots.layout.hidden
 
     def _only(self, shared: Slots, rows: int) -> Plan:
         """The plan of so many rows that all visit the one expert there is; made once."""
@@ -108,9 +134,11 @@ class Visits:
         return plan
 
 
-def _rows_of(slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None) -> Tensor:
+def _rows_of(
+    slots: Slots, x: Activations, plan: Plan, beside: Slots | None = None, out: Tensor | None = None
+) -> Tensor:
     """Rows of all pairs of chosen experts, without weights: float32 [T * topk, H]; last those of one beside them."""
-    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, beside=beside)
+    return experts.down(slots, quantise(experts.gate_up(slots, x, plan, beside=beside)), plan, out, beside=beside)
 
 
 def _power(n: int) -> int:

@@ -14,6 +14,7 @@ from strata.ops.experts.variants import VARIANTS as EXPERT_VARIANTS
 from strata.ops.kernels.entry import Kernel
 from strata.ops.kernels.prompt import CORE as PROMPT_CORE
 from strata.ops.kernels.prompt import prompt
+from strata.ops.kernels.tiers import tiers
 from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
 from strata.ops.matvec.floats import constants as float_constants
@@ -161,7 +162,7 @@ def kernels(arch: int) -> tuple[Kernel, ...]:
         found.append(_gate_up(arch, "IQ3_XXS", rows, tile, "Q5_K"))
         tile = resolve(EXPERT_VARIANTS, "experts.down", arch, "IQ4_NL", rows, _INNER, _HIDDEN).tile
         found.append(_down(arch, "IQ4_NL", rows, tile, "Q8_0"))
-    return (*found, *_others(arch), *window(arch), *prompt(arch))
+    return (*found, *_others(arch), *window(arch), *prompt(arch), *tiers(arch))
 
 
 KERNELS: dict[int, tuple[Kernel, ...]] = {arch: kernels(arch) for arch in ARCHS}
@@ -176,6 +177,6 @@ def core(arch: int) -> tuple[Kernel, ...]:
     wanted |= {"experts.gate_up.IQ3_XXS.T1", "experts.gate_up.IQ3_XXS.T2", "experts.down.IQ4_NL.T1"}
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {"together.gdn.T1"}
-    wanted |= {kernel.name for kernel in window(arch)}
+    wanted |= {kernel.name for kernel in window(arch)} | {"tiers.bring.IQ3_XXS.IQ4_NL"}
     wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

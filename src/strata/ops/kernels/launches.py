@@ -95,6 +95,8 @@ def _source(launch: Launch, target: Target) -> tuple[Any, Any, Any]:
     def constant(value: Any) -> Any:
         if isinstance(value, dict):
             return tl.constexpr(value["constexpr"])
+        if isinstance(value, list):  # JSON has no tuples
+            return tuple(value)
         return tl.dtype(value) if tl.dtype.is_dtype(value) else value
 
     places = [tuple(place) for place in form["constant_keys"]]

@@ -1,0 +1,300 @@
+"""One message answered: the rows of the experts that the GPU misses, from where they lie, with the judge's bytes.
+
+Rows come in the eight bits that the GPU's own kernels read and go back as float32 without router weights, each to the
+place of its pair. What is between is `strata.experts.compute.moe` without its first step and its last.
+"""
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from strata.experts.compute.linear import SHARED, part_rows, run_all
+from strata.experts.compute.matrix import ADDRESS, CODE, EACH, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
+from strata.experts.compute.steps import (
+    DONE,
+    EXPERT_TASK,
+    GATE,
+    GATE_CODE,
+    OFFSET_AT,
+    ORDER_AT,
+    RECORDS,
+    UP,
+    UP_CODE,
+    cut,
+    matrix_task,
+    records_bytes,
+)
+from strata.experts.kernels.activations import aligned
+from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, peek, poke
+from strata.experts.kernels.record import GROUP, KEEP_AT, RECORD, SCALE_AT, START_AT, SUM_AT
+from strata.experts.kernels.task import LIMIT, WEIGHTS
+from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
+from strata.experts.pool.region import ITEM, WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strata.experts.compute.moe import Expert
+
+# Words of the desk, in bytes: where the loop finds everything it works with.
+BOX, LAYERS, NUMBER, EXPERTS, TOPK, HIDDEN, INNER = range(0, 56, 8)
+AT_EXPERTS, AT_COUNTS, AT_NUMBERS, AT_CODES, AT_SCALES, AT_RESULTS = range(56, 104, 8)
+GATE_RECORDS, UP_RECORDS, DOWN_RECORDS, GATES, UPS, TABLES, ITEMS, TASKS, COUNTERS, UP_CODE_AT = range(104, 184, 8)
+# What it is doing, for whoever asks why nothing comes back.
+SERVING, NOW_LAYER, NOW_COUNT, PHASE, SINCE = range(192, 232, 8)
+# What it has done.
+SERVED, SERVED_EXPERTS, SERVED_PAIRS, BUSY, IDLE_SLEEPS, SERVED_BYTES = range(232, 280, 8)
+# How to wait.
+STOP, BELL, RANG, SPIN, CLOCK, SYSCALL, FUTEX = range(280, 336, 8)
+TICK, TIME = 336, 352  # two words each: seconds and nanoseconds
+DESK = 384
+_FACTS = 4  # words of a layer: descriptors of gate, up and down, and addresses of every expert's
+
+IDLE, ARRANGING, MULTIPLYING, FINISHING = range(4)
+"""Phases of an answer."""
+
+
+@njit
+def arrange(codes, scales, width, order, offset, to):
+    """A row of eight bits as the device has it, to the records of a kernel: `fill` behind its quantiser.
+
+    Args:
+        codes: address of ``int8 [2, K / 32, 16]``.
+        scales: address of ``float32 [K / 32]``.
+        width: K, a multiple of 32.
+        order: address of the decoder's order, ``uint8 [256]``.
+        offset: the decoder's.
+        to: address of the records, ``int8 [groups, 448]``.
+    """
+    blocks = width // 32
+    given, s = carray(codes_at(codes), width), carray(floats_at(scales), blocks)
+    places = carray(bytes_at(order), GROUP)
+    for g in range((width + GROUP - 1) // GROUP):
+        at = to + g * RECORD
+        record, ints, floats = carray(codes_at(at), RECORD), carray(ints_at(at), 112), carray(floats_at(at), 112)
+        first, here = 8 * g, min(8, blocks - 8 * g)
+        for b in range(8):
+            scale, total, keep = np.float32(0), np.int32(0), np.int32(0)
+            if b < here:
+                scale, keep = s[first + b], np.int32(-1)
+                for i in range(16):
+                    total += np.int32(given[16 * (first + b) + i]) + np.int32(given[16 * (blocks + first + b) + i])
+            floats[SCALE_AT // 4 + b] = scale
+            floats[SUM_AT // 4 + b] = scale * np.float32(total)
+            ints[KEEP_AT // 4 + b] = keep
+        for i in range(GROUP):
+            k = np.int64(places[i])
+            block, rest = k >> 5, k & 31
+            half = rest >> 4
+            record[i] = given[16 * (half * blocks + first + block) + (rest & 15)] if block < here else np.int8(0)
+        for lane in range(16):
+            total = np.int32(0)
+            if offset != 0:
+                for register in range(4):
+                    for byte in range(4):
+                        total += np.int32(record[64 * register + 4 * lane + byte])
+            ints[START_AT // 4 + lane] = np.int32(-offset * total)
+
+
+@njit
+def placed(task, address, descriptor):
+    """Let a matrix task read an expert where it lies, and nothing behind it."""
+    poke(task + WEIGHTS, address)
+    poke(task + LIMIT, address + peek(descriptor + ROW) * peek(descriptor + OUTPUTS))
+
+
+@njit
+def sound(desk, header, counts, experts, numbers):
+    """Whether a message can be answered without reading or writing where nothing is."""
+    layer, rows, count = header[LAYER], header[ROWS], header[COUNT]
+    pairs = rows * peek(desk + TOPK)
+    if layer < 0 or layer >= peek(desk + NUMBER) or rows < 1 or rows > MOST_ROWS or count < 1 or count > pairs:
+        return False
+    for i in range(count):
+        if experts[i] < 0 or experts[i] >= peek(desk + EXPERTS) or counts[i] < 1 or counts[i] > rows:
+            return False
+        for k in range(counts[i]):
+            if numbers[MOST_ROWS * i + k] < 0 or numbers[MOST_ROWS * i + k] >= pairs:
+                return False
+    return True
+
+
+@njit
+def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
+    """Compute what the message asks for. Returns 0, an item's error, `BAD_MESSAGE`, or the pool's `LOST`.
+
+    Args:
+        state: of the pool.
+        desk: see the words above.
+    """
+    box, topk = peek(desk + BOX), peek(desk + TOPK)
+    header = carray(ints_at(box + HEADER), 4)
+    most = MOST_ROWS * topk
+    experts = carray(ints_at(peek(desk + AT_EXPERTS)), most)
+    counts = carray(ints_at(peek(desk + AT_COUNTS)), most)
+    numbers = carray(ints_at(peek(desk + AT_NUMBERS)), most * MOST_ROWS)
+    if not sound(desk, header, counts, experts, numbers):
+        return BAD_MESSAGE
+    layer, rows, count = np.int64(header[LAYER]), np.int64(header[ROWS]), np.int64(header[COUNT])
+    facts = peek(desk + LAYERS) + 8 * _FACTS * layer
+    gate, up, down, where = peek(facts), peek(facts + 8), peek(facts + 16), peek(facts + 24)
+    wide, inner, threads = peek(gate + WIDTH), peek(gate + OUTPUTS), peek(state + WORKERS) + 1
+    poke(desk + NOW_LAYER, layer)
+    poke(desk + NOW_COUNT, count)
+    poke(desk + PHASE, ARRANGING)
+
+    # Rows to records.
+    gate_size, up_size, down_size = records_bytes(gate), records_bytes(up), records_bytes(down)
+    shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)
+    for t in range(rows):
+        codes, scales = peek(desk + AT_CODES) + wide * t, peek(desk + AT_SCALES) + wide // 8 * t
+        to = peek(desk + GATE_RECORDS) + gate_size * t
+        arrange(codes, scales, wide, peek(gate + ORDER), peek(gate + OFFSET), to)
+        if not shares:
+            arrange(codes, scales, wide, peek(up + ORDER), peek(up + OFFSET), peek(desk + UP_RECORDS) + up_size * t)
+    others = peek(desk + GATE_RECORDS) if shares else peek(desk + UP_RECORDS)
+
+    # Items.
+    row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
+    shared = threads > 1 and row_bytes * count >= SHARED
+    up_part = min(inner, part_rows(peek(gate + ROW) + peek(up + ROW), inner * count, threads, MOST_ROWS))
+    down_part = min(wide, part_rows(peek(down + ROW), wide * count, threads, MOST_ROWS))
+    up_parts, down_parts = (inner + up_part - 1) // up_part, (wide + down_part - 1) // down_part
+    items, tasks, counters = peek(desk + ITEMS), peek(desk + TASKS), peek(desk + COUNTERS)
+
+    # Gate and up. A table's columns: gate's inputs, up's, gate's outputs, up's, h as records, results.
+    table, column, pairs = peek(desk + TABLES), 8 * MOST_ROWS * most, 0
+    poke(desk + PHASE, MULTIPLYING)
+    for i in range(count):
+        task, line = tasks + EXPERT_TASK * i, table + 8 * MOST_ROWS * i
+        for k in range(counts[i]):
+            pair, at = np.int64(numbers[MOST_ROWS * i + k]), line + 8 * k
+            t = pair // topk
+            poke(at, peek(desk + GATE_RECORDS) + gate_size * t)
+            poke(at + column, others + up_size * t)
+            poke(at + 2 * column, peek(desk + GATES) + 4 * inner * pair)
+            poke(at + 3 * column, peek(desk + UPS) + 4 * inner * pair)
+            poke(at + 4 * column, peek(desk + DOWN_RECORDS) + down_size * pair)
+            poke(at + 5 * column, peek(desk + AT_RESULTS) + 4 * wide * pair)
+            pairs += 1
+        poke(task + GATE_CODE, peek(gate + CODE))
+        poke(task + UP_CODE, peek(up + CODE))
+        matrix_task(task + GATE, gate, experts[i], counts[i], line, line + 2 * column)
+        matrix_task(task + UP, up, experts[i], counts[i], line + column, line + 3 * column)
+        placed(task + GATE, peek(where + 24 * experts[i]), gate)
+        placed(task + UP, peek(where + 24 * experts[i] + 8), up)
+        poke(counters + 16 * i, 0)
+        poke(counters + 16 * i + 8, inner)
+        poke(task + DONE, counters + 16 * i)
+        poke(task + ORDER_AT, peek(down + ORDER))
+        poke(task + OFFSET_AT, peek(down + OFFSET))
+        poke(task + RECORDS, line + 4 * column)
+        cut(items + i * up_parts * ITEM, peek(desk + UP_CODE_AT), task, inner, up_part)
+    failed = run_all(state, items, count * up_parts, shared)
+    if failed != 0:
+        return failed
+
+    # Down, straight to where the GPU looks. The tasks of before are done with.
+    poke(desk + PHASE, FINISHING)
+    for i in range(count):
+        task, line = tasks + EXPERT_TASK * i, table + 8 * MOST_ROWS * i
+        matrix_task(task, down, experts[i], counts[i], line + 4 * column, line + 5 * column)
+        placed(task, peek(where + 24 * experts[i] + 16), down)
+        cut(items + i * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
+    failed = run_all(state, items, count * down_parts, shared)
+    poke(desk + SERVED_EXPERTS, peek(desk + SERVED_EXPERTS) + count)
+    poke(desk + SERVED_PAIRS, peek(desk + SERVED_PAIRS) + pairs)
+    poke(desk + SERVED_BYTES, peek(desk + SERVED_BYTES) + count * row_bytes)
+    return failed
+
+
+def addresses_of(layers: "Sequence[Expert]") -> NDArray[np.int64]:
+    """Where every expert's gate, up and down lie: ``int64 [L, E, 3]``."""
+    found = np.empty((len(layers), layers[0].gate.experts, 3), np.int64)
+    for to, layer in zip(found, layers, strict=True):
+        for i, matrix in enumerate(layer):
+            words = (ctypes.c_int64 * (ADDRESS + EACH + 8)).from_address(matrix.address)
+            to[:, i] = words[ADDRESS // 8] + np.arange(len(to)) * words[EACH // 8]
+    return found
+
+
+class Desk:
+    """Everything an answer needs, made once: nothing is taken from the system while a window runs.
+
+    Attributes:
+        words: ``int64``; see the names above.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        box: NDArray[np.uint8],
+        layers: "Sequence[Expert]",
+        gate_up: int,
+        addresses: NDArray[np.int64] | None,
+    ) -> None:
+        """Lay it out.
+
+        Args:
+            mailbox: how `box` is laid out.
+            box: memory shared with the device, ``uint8 [mailbox.nbytes]``.
+            layers: types and shapes of each layer's experts, and where they lie unless `addresses` says.
+            addresses: ``int64 [L, E, 3]`` of gate, up and down, contiguous; read anew for every message.
+            gate_up: address of `strata.experts.compute.steps.gate_up`.
+        """
+        first, most = layers[0].gate, mailbox.pairs
+        hidden, inner = first.k, first.n
+        self._box, self._layers = box, layers
+        where = addresses_of(layers) if addresses is None else addresses
+        facts = np.array(
+            [[*(m.address for m in layer), at.ctypes.data] for layer, at in zip(layers, where, strict=True)], np.int64
+        )
+        groups, inner_groups = -(-hidden // GROUP), -(-inner // GROUP)
+        parts = most * max(-(-inner // 8), -(-hidden // 8))
+        rooms = {
+            GATE_RECORDS: MOST_ROWS * groups * RECORD,
+            UP_RECORDS: MOST_ROWS * groups * RECORD,
+            DOWN_RECORDS: most * inner_groups * RECORD,
+            GATES: 4 * most * inner,
+            UPS: 4 * most * inner,
+            TABLES: 6 * 8 * MOST_ROWS * most,
+            ITEMS: ITEM * parts,
+            TASKS: EXPERT_TASK * most,
+            COUNTERS: 16 * most,
+        }
+        held = {name: aligned(size) for name, size in rooms.items()}
+        for memory in held.values():
+            memory[:] = 0
+        self.words = aligned(DESK).view(np.int64)
+        self.words[:] = 0
+        self._kept: tuple[Any, ...] = (facts, held, where)
+        at = {BOX: box.ctypes.data, LAYERS: facts.ctypes.data, NUMBER: len(layers), EXPERTS: first.experts}
+        at |= {TOPK: mailbox.topk, HIDDEN: hidden, INNER: inner, UP_CODE_AT: gate_up}
+        offsets = {
+            AT_EXPERTS: mailbox.experts,
+            AT_COUNTS: mailbox.counts,
+            AT_NUMBERS: mailbox.numbers,
+            AT_CODES: mailbox.codes,
+            AT_SCALES: mailbox.scales,
+            AT_RESULTS: mailbox.results,
+        }
+        at |= {name: box.ctypes.data + offset for name, offset in offsets.items()}
+        at |= {name: memory.ctypes.data for name, memory in held.items()}
+        for name, value in at.items():
+            self[name] = value
+
+    @property
+    def address(self) -> int:
+        """Of the words."""
+        return self.words.ctypes.data
+
+    def __getitem__(self, word: int) -> int:
+        """A word by its offset in bytes."""
+        return int(self.words[word // 8])
+
+    def __setitem__(self, word: int, value: int) -> None:
+        """Write one."""
+        self.words[word // 8] = value

@@ -1,0 +1,37 @@
+"""What windows met: which experts they visited, where those were, and how long anybody was waited for."""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over layers, of one window or many.
+
+    Attributes:
+        layers: that were computed, each time anew.
+        experts: distinct ones that were visited (the union of a window's rows, layer by layer).
+        resident: of these, found in slots.
+        link: brought over the link for the occasion.
+        host: computed where they lie.
+        whole: layers that missed none.
+        waits: layers that waited for the host.
+        waited_us: microseconds in all that they did (in the interpreter: looks).
+    """
+
+    layers: int = 0
+    experts: int = 0
+    resident: int = 0
+    link: int = 0
+    host: int = 0
+    whole: int = 0
+    waits: int = 0
+    waited_us: float = 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of visits that found a slot."""
+        return self.resident / self.experts if self.experts else 1.0
+
+    def __sub__(self, earlier: "Tally") -> "Tally":
+        """What came since."""
+        return Tally(*(getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self)))

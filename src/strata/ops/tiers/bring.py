@@ -1,0 +1,127 @@
+"""Experts from RAM to slots: what `kernels.bring` needs to know of a layer, and its launch."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strata.errors import FormatError
+from strata.formats import by_name
+from strata.ops.dependent import launch
+from strata.ops.experts.slots import SlotLayout
+from strata.ops.planes import layout
+from strata.ops.tiers import repack
+from strata.ops.tiers.kernels import bring
+
+WARPS = 4
+
+ALIGNED = 16
+"""Bytes that a thread takes from RAM at once; experts begin at multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A layer's experts in RAM, as the file stores them.
+
+    Attributes:
+        layout: of a slot.
+        base: uint8, some memory that the device reaches; 16-byte aligned.
+        places: int64 [E, 3] on the device, where gate, up and down begin, in units of 16 bytes from `base` on.
+    """
+
+    layout: SlotLayout
+    base: Tensor
+    places: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an expert in the file."""
+        return sum(rows * size for rows, size in stored(self.layout))
+
+    def launch(self, slots: Tensor, stage: Tensor, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
+        """Bring experts.
+
+        Args:
+            slots: ``uint8 [slots, layout.nbytes]`` on the device.
+            stage: ``uint8 [at least most * nbytes]`` there.
+            experts: int32, which.
+            places: int32, to which slots.
+            totals: int32, how many; at most `most`.
+            most: see there.
+        """
+        device, kind = slots.device, self.layout
+        chosen = constants(kind)
+        bring[(pieces(kind), most)](
+            self.base, self.places, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
+            stage, self.nbytes, slots, kind.nbytes, kind.up_at, kind.down_at, experts, places, totals,
+            **chosen, num_warps=WARPS, num_stages=1, **launch(device),
+        )  # fmt: skip
+
+
+def sources(
+    layouts: list[SlotLayout], addresses: NDArray[np.int64], base: Tensor, device: torch.device
+) -> list[Source]:
+    """Of every layer.
+
+    Args:
+        layouts: of a slot, by layer.
+        addresses: int64 [L, E, 3].
+        base: uint8, some memory that the device reaches.
+        device: where slots are.
+
+    Raises:
+        FormatError: memory that words of 16 bytes do not reach.
+    """
+    offsets = addresses - base.data_ptr()
+    odd = {rows * size for kind in layouts for rows, size in stored(kind) if rows * size % ALIGNED}
+    if odd or (offsets % ALIGNED).any() or base.data_ptr() % ALIGNED:
+        raise FormatError(f"experts in RAM begin at multiples of {ALIGNED} bytes and are as long ({sorted(odd)})")
+    units = torch.from_numpy(offsets // ALIGNED).to(device)
+    return [Source(kind, base, here) for kind, here in zip(layouts, units, strict=True)]
+
+
+def stored(kind: SlotLayout) -> tuple[tuple[int, int], ...]:
+    """Rows and bytes of a row of gate, up and down in the file."""
+    return tuple((rows, by_name(name).row_bytes(width)) for name, rows, width in _shapes(kind))
+
+
+def pieces(kind: SlotLayout) -> int:
+    """Programs that bring an expert."""
+    return sum(_pieces(kind))
+
+
+@cache
+def constants(kind: SlotLayout) -> dict[str, Any]:
+    """Constants of the kernel."""
+    shapes, recipes, each = _shapes(kind), _recipes(kind), _pieces(kind)
+    words = max(one.together * one.block // 4 for one in recipes)
+    planes = []
+    for one, (name, rows, width) in zip(recipes, shapes, strict=True):
+        starts = layout(name).offsets(rows, width)[:-1]
+        planes.append(tuple(n for plane, start in zip(one.planes, starts, strict=True) for n in (*plane, start)))
+    return {
+        "GATE_PIECES": each[0], "UP_PIECES": each[1],
+        "BLOCKS": tuple(rows * width // by_name(name).weights for name, rows, width in shapes),
+        "BLOCK": tuple(one.block for one in recipes), "TOGETHER": tuple(one.together for one in recipes),
+        "ROOM": triton.next_power_of_2(words), "GATE": planes[0], "UP": planes[1], "DOWN": planes[2],
+    }  # fmt: skip
+
+
+def _shapes(kind: SlotLayout) -> tuple[tuple[str, int, int], ...]:
+    wide, tall = (kind.inner, kind.hidden), (kind.hidden, kind.inner)
+    return (kind.gate, *wide), (kind.up, *wide), (kind.down, *tall)
+
+
+def _recipes(kind: SlotLayout) -> list[repack.Recipe]:
+    widest = 1 << 16 if triton.knobs.runtime.interpret else repack.WIDEST
+    return [repack.recipe(name, widest) for name in (kind.gate, kind.up, kind.down)]
+
+
+def _pieces(kind: SlotLayout) -> list[int]:
+    counts = [rows * width // by_name(name).weights for name, rows, width in _shapes(kind)]
+    return [-(-count // one.together) for count, one in zip(counts, _recipes(kind), strict=True)]

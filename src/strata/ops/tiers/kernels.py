@@ -1,0 +1,299 @@
+"""The device's half of a layer that misses experts: raise a message, bring experts, wait, take the host's rows.
+
+Words that both sides look at are written with release and read with acquire, at the scope of the system:
+
+- A message is raised by ``atomic_xchg(.., release, sys)``, one instruction of the one thread behind a barrier of the
+  program, so that what its other threads stored is released too. It is a read and a write over the link, but nobody
+  else writes that word.
+- An answer is awaited by ``atomic_add(.., 0, acquire, sys)``. Triton compiles an addition of zero to a plain
+  ``ld.acquire.sys``. That matters: without atomics across the link, which most machines lack, a real addition could
+  write an old value over the host's new one. A test reads the machine's text for it, for every architecture.
+- Nothing needs inline assembly but the clock. The interpreter has neither clock nor memory orders; there a wait counts
+  its looks, and atomics are those of the processor.
+
+The host's rows are read past the first cache (volatile), which no acquire of another processor of the card empties.
+"""
+
+import triton
+import triton.language as tl
+
+from strata.ops.dependent import release, wait
+
+COUNTER, EXPECTED, HOST, FAULTED, LIMIT = (tl.constexpr(i) for i in range(5))
+"""Words of the state: number of the last message; the one whose answer is awaited, or 0; experts that the host has in
+this layer; a wait was in vain, so this window's rows are no numbers; nanoseconds (in the interpreter: looks) of
+patience."""
+
+STATE = 8
+
+TIMES, ROWS_SEEN, RESIDENT, BY_LINK, BY_HOST, WAITED, WAITS, WHOLE = (tl.constexpr(i) for i in range(8))
+"""Sums of a layer: times it was computed; rows; experts with a slot, over the link, from the host; nanoseconds waited;
+waits; times that no expert was missing."""
+
+SUMS = 8
+
+BROKEN = tl.constexpr(1 << 62)
+"""An answer from here on says that there will be none."""
+
+TIMED = tl.constexpr(not triton.knobs.runtime.interpret)
+
+_RUNG, _DONE, _GAVE_UP, _HEADER = tl.constexpr(0), tl.constexpr(128), tl.constexpr(384), tl.constexpr(512)
+
+
+@triton.jit
+def _ints(p):
+    return p.to(tl.pointer_type(tl.int32))
+
+
+@triton.jit
+def _longs(p):
+    return p.to(tl.pointer_type(tl.int64))
+
+
+@triton.jit
+def _floats(p):
+    return p.to(tl.pointer_type(tl.float32))
+
+
+@triton.jit
+def _count(sums, which, number):
+    tl.store(sums + which, tl.load(sums + which) + number)
+
+
+@triton.jit(do_not_specialize=["layer", "T"])
+def publish(
+    experts, counts, pairs, totals, q, s, box, state, split, link_experts, link_counts, link_pairs, link_totals,
+    visits, sums, layer, T, WIDTH: tl.constexpr, M: tl.constexpr, AT_EXPERTS: tl.constexpr, AT_COUNTS: tl.constexpr,
+    AT_NUMBERS: tl.constexpr, AT_CODES: tl.constexpr, AT_SCALES: tl.constexpr, VISITS: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Share out what a layer misses, and tell the host of its part. Grid: (1,).
+
+    The first of the missing experts are the host's, the last the link's; how many, `split` says. Without any for the
+    host nothing is written to its memory.
+
+    Args:
+        experts, counts, pairs, totals, M: the window's plan (`strata.ops.experts.plan.plan_kernel`).
+        q, s: the rows in eight bits, int32 [T, WIDTH / 4] and float32 [T, WIDTH / 32].
+        box: uint8, memory of the host; see `strata.experts.misses.mailbox` for AT_*.
+        state: int64 [STATE].
+        split: int32, how many go over the link, by how many are missing.
+        link_experts, link_counts, link_pairs, link_totals: out, a plan whose resident experts are the link's.
+        visits: int32 [layers, 1 + 2 VISITS], out: how many experts were visited, which, and by how many rows.
+        sums: int64 [layers, SUMS].
+        layer: its number.
+        T: rows.
+    """
+    release(PDL)
+    wait(PDL)
+    resident, missing = tl.load(totals), tl.load(totals + 1)
+    link = tl.load(split + missing)
+    host = missing - link
+    whole = tl.load(state + FAULTED) == 0
+    i = tl.arange(0, M)
+    eight = tl.arange(0, 8)
+
+    # Who was visited.
+    seen = visits + layer * (1 + 2 * VISITS)
+    entry = tl.where(i < resident, i, M - 1 - (i - resident))
+    there = i < resident + missing
+    entry = tl.where(there, entry, 0)
+    tl.store(seen, resident + missing)
+    tl.store(seen + 1 + i, tl.load(experts + entry, mask=there, other=0), mask=there)
+    tl.store(seen + 1 + VISITS + i, tl.load(counts + entry, mask=there, other=0), mask=there)
+    mine = sums + layer * 8
+    _count(mine, TIMES, 1)
+    _count(mine, ROWS_SEEN, T)
+    _count(mine, RESIDENT, resident)
+    _count(mine, BY_LINK, link)
+    _count(mine, BY_HOST, host)
+    _count(mine, WHOLE, (missing == 0).to(tl.int32))
+
+    # The link's part.
+    there = i < link
+    entry = tl.where(there, M - 1 - (host + i), 0)
+    tl.store(link_totals, link)
+    tl.store(link_experts + i, tl.load(experts + entry, mask=there, other=0), mask=there)
+    tl.store(link_counts + i, tl.load(counts + entry, mask=there, other=0), mask=there)
+    numbers = tl.load(pairs + entry[:, None] * 8 + eight[None, :], mask=there[:, None], other=0)
+    tl.store(link_pairs + i[:, None] * 8 + eight[None, :], numbers, mask=there[:, None])
+
+    # The host's part.
+    ring = (host > 0) & whole
+    tl.store(state + HOST, host)
+    if ring:
+        there = i < host
+        entry = tl.where(there, M - 1 - i, 0)
+        header = _ints(box + _HEADER)
+        tl.store(header, layer)
+        tl.store(header + 1, T)
+        tl.store(header + 2, host)
+        tl.store(header + 3, missing)
+        tl.store(_ints(box + AT_EXPERTS) + i, tl.load(experts + entry, mask=there, other=0), mask=there)
+        tl.store(_ints(box + AT_COUNTS) + i, tl.load(counts + entry, mask=there, other=0), mask=there)
+        numbers = tl.load(pairs + entry[:, None] * 8 + eight[None, :], mask=there[:, None], other=0)
+        tl.store(_ints(box + AT_NUMBERS) + i[:, None] * 8 + eight[None, :], numbers, mask=there[:, None])
+        word = tl.arange(0, BLOCK)
+        for first in range(0, T * (WIDTH // 4), BLOCK):
+            at = first + word
+            inside = at < T * (WIDTH // 4)
+            tl.store(_ints(box + AT_CODES) + at, tl.load(q + at, mask=inside, other=0), mask=inside)
+        for first in range(0, T * (WIDTH // 32), BLOCK):
+            at = first + word
+            inside = at < T * (WIDTH // 32)
+            tl.store(_floats(box + AT_SCALES) + at, tl.load(s + at, mask=inside, other=0.0), mask=inside)
+        message = tl.load(state + COUNTER) + 1
+        tl.store(state + COUNTER, message)
+        tl.store(state + EXPECTED, message)
+        tl.debug_barrier()
+        tl.atomic_xchg(_longs(box + _RUNG), message, sem="release", scope="sys")
+    else:
+        tl.store(state + EXPECTED, 0)
+
+
+@triton.jit
+def _clock():
+    return tl.extra.cuda.globaltimer()
+
+
+@triton.jit(do_not_specialize=["layer"])
+def await_host(box, state, sums, layer, PDL: tl.constexpr):
+    """Until the host has answered, if it was asked; at most as long as the state says. Grid: (1,)."""
+    release(PDL)
+    wait(PDL)
+    expected = tl.load(state + EXPECTED)
+    if expected > 0:
+        limit = tl.load(state + LIMIT)
+        spent = limit - limit
+        began = spent
+        if TIMED:
+            began = _clock()
+        answered = tl.atomic_add(_longs(box + _DONE), 0, sem="acquire", scope="sys")
+        while (answered < expected) & (spent <= limit):
+            answered = tl.atomic_add(_longs(box + _DONE), 0, sem="acquire", scope="sys")
+            if TIMED:
+                spent = _clock() - began
+            else:
+                spent += 1
+        mine = sums + layer * 8
+        _count(mine, WAITED, spent)
+        _count(mine, WAITS, 1)
+        if (answered < expected) | (answered >= BROKEN):
+            tl.store(state + FAULTED, 1)
+        if answered < expected:
+            tl.atomic_xchg(_longs(box + _GAVE_UP), expected, sem="release", scope="sys")
+
+
+@triton.jit
+def take(
+    counts, pairs, box, state, y, WIDTH: tl.constexpr, M: tl.constexpr, AT_RESULTS: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """The host's rows to the places of their pairs; no numbers if they never came. Grid: (pieces of a row, experts).
+
+    Args:
+        counts, pairs, M: of the window's plan.
+        box: uint8, memory of the host.
+        state: int64 [STATE].
+        y: float32 [pairs, WIDTH], out.
+    """
+    release(PDL)
+    wait(PDL)
+    which = tl.program_id(1)
+    if which < tl.load(state + HOST):
+        faulted = tl.load(state + FAULTED) != 0
+        entry = M - 1 - which
+        n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = n < WIDTH
+        for k in range(tl.load(counts + entry)):
+            pair = tl.load(pairs + entry * 8 + k)
+            at = pair * WIDTH + n
+            row = tl.load(_floats(box + AT_RESULTS) + at, mask=inside, other=0.0, volatile=True)
+            tl.store(y + at, tl.where(faulted, float("nan"), row), mask=inside)
+
+
+@triton.jit
+def _plane(
+    out, stage, words, first, BYTES: tl.constexpr, TERMS: tl.constexpr, WORDS: tl.constexpr, START: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Some blocks' part of one plane, a byte at a time: sums of bits, see `strata.ops.tiers.repack`."""
+    i = tl.arange(0, TOGETHER * BYTES)
+    block, place = first + i // BYTES, i % BYTES
+    there = block < BLOCKS
+    total = tl.load(words + WORDS + place)
+    for t in range(1, TERMS + 1):
+        term = tl.load(words + WORDS + t * BYTES + place)
+        byte = tl.load(stage + block * BLOCK + (term & 0xFFFF), mask=there, other=0).to(tl.int32)
+        total ^= ((byte << 8) >> (16 - ((term >> 16) & 0xFF))) & ((term >> 24) & 0xFF)
+    tl.store(out + START + first * BYTES + i, total.to(tl.uint8), mask=there)
+
+
+@triton.jit
+def _one(
+    raw, out, stage, words, piece, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
+    ROOM: tl.constexpr, PLANES: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """A piece of one matrix: its blocks to the stage, 16 bytes of a thread at a time, and from there to every plane."""
+    first = piece * TOGETHER
+    word = tl.arange(0, ROOM)
+    at = first * BLOCK // 4 + word
+    inside = (word < TOGETHER * BLOCK // 4) & (at < BLOCKS * BLOCK // 4)
+    tl.store(_ints(stage) + at, tl.load(_ints(raw) + at, mask=inside, other=0), mask=inside)
+    tl.debug_barrier()
+    for p in tl.static_range(COUNT):
+        _plane(
+            out, stage, words, first, PLANES[4 * p], PLANES[4 * p + 1], PLANES[4 * p + 2], PLANES[4 * p + 3], BLOCKS,
+            BLOCK, TOGETHER,
+        )  # fmt: skip
+
+
+@triton.jit
+def bring(
+    base, places, gate_words, up_words, down_words, stage, stage_each, slots_base, stride, up_at, down_at, experts,
+    slots, totals,
+    GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    TOGETHER: tl.constexpr, ROOM: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Experts from the file's blocks in RAM to planes in slots. Grid: (pieces of an expert, experts).
+
+    Args:
+        base: uint8, any address of RAM that is a multiple of 16.
+        places: int64 [E, 3], where each expert's gate, up and down begin, 16 bytes each from `base` on.
+        gate_words, up_words, down_words: int32, `strata.ops.tiers.repack.table` of their types.
+        stage: uint8, memory of the device for the blocks on their way, `stage_each` bytes an expert.
+        slots_base, stride, up_at, down_at: where slots are and matrices in them.
+        experts: int32, which.
+        slots: int32, to which slots.
+        totals: int32, how many.
+        GATE_PIECES, UP_PIECES: programs of gate and of up; the others are down's.
+        BLOCKS, BLOCK, TOGETHER: of gate, up, down: blocks of a matrix, bytes of a block, blocks of a program.
+        ROOM: power of two, at least the words of a program.
+        GATE, UP, DOWN: of every plane four numbers: bytes of a block, terms, where its words and where it begins.
+    """
+    release(PDL)
+    wait(PDL)
+    which, piece = tl.program_id(1), tl.program_id(0)
+    if which < tl.load(totals):
+        expert, slot = tl.load(experts + which).to(tl.int64), tl.load(slots + which).to(tl.int64)
+        out, mine = slots_base + slot * stride, stage + which.to(tl.int64) * stage_each
+        GATE_BYTES: tl.constexpr = BLOCKS[0] * BLOCK[0]
+        UP_BYTES: tl.constexpr = BLOCKS[1] * BLOCK[1]
+        if piece < GATE_PIECES:
+            _one(
+                base + 16 * tl.load(places + 3 * expert), out, mine, gate_words, piece,
+                BLOCKS[0], BLOCK[0], TOGETHER[0], ROOM, GATE, len(GATE) // 4,
+            )  # fmt: skip
+        elif piece < GATE_PIECES + UP_PIECES:
+            _one(
+                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES, up_words,
+                piece - GATE_PIECES,
+                BLOCKS[1], BLOCK[1], TOGETHER[1], ROOM, UP, len(UP) // 4,
+            )  # fmt: skip
+        else:
+            _one(
+                base + 16 * tl.load(places + 3 * expert + 2), out + down_at, mine + GATE_BYTES + UP_BYTES, down_words,
+                piece - GATE_PIECES - UP_PIECES,
+                BLOCKS[2], BLOCK[2], TOGETHER[2], ROOM, DOWN, len(DOWN) // 4,
+            )  # fmt: skip

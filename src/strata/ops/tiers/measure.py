@@ -1,0 +1,114 @@
+"""What an expert costs on either side, measured where the model runs, before its first window."""
+
+import time
+
+import numpy as np
+import torch
+
+from strata.errors import TierError
+from strata.experts.misses import Costs
+from strata.experts.misses import mailbox as box
+from strata.ops.tiers import kernels
+from strata.ops.tiers.tier import Tier
+
+FEW, MANY = 1, 8
+"""Experts of the two messages whose times make a line."""
+
+TIMES = 7
+"""Of each; medians count."""
+
+DOORBELL_US = 6.0
+"""Microseconds that raising a message, waiting for the answer and taking its rows add on the device's side."""
+
+PATIENCE = 30.0
+
+
+def host_costs(tier: Tier) -> tuple[float, float]:
+    """Microseconds the host takes for each expert of one row, and once for a message: the slope and the rest.
+
+    Messages are raised by us, in the device's place; no window may run.
+
+    Raises:
+        TierError: the host does not answer.
+    """
+    rng = np.random.default_rng(1)
+    times = {count: float(np.median([_ask(tier, count, rng) for _ in range(TIMES)])) for count in _counts(tier)}
+    return _line(times)
+
+
+def link_costs(tier: Tier) -> tuple[float, float]:
+    """The same for the link, on a GPU."""
+    device = tier.table.device
+    times = {}
+    for count in _counts(tier):
+        some = [_bring(tier, count, device, turn) for turn in range(TIMES)]
+        times[count] = float(np.median(some))
+    return _line(times)
+
+
+def calibrate(tier: Tier) -> Costs:
+    """Measure both sides and share misses out accordingly."""
+    each, first = host_costs(tier)
+    before = tier.options.costs
+    link, link_first = (before.link, before.link_first)
+    if tier.table.device.type == "cuda" and tier.options.room:
+        link, link_first = link_costs(tier)
+    costs = Costs(each, link, first + DOORBELL_US, link_first)
+    tier.share_out(costs)
+    return costs
+
+
+def _counts(tier: Tier) -> tuple[int, int]:
+    most = min(MANY, tier.table.shape[1], tier.host.mailbox.topk)
+    if tier.options.room:
+        most = min(most, tier.options.room)
+    return FEW, max(FEW + 1, most)
+
+
+def _line(times: dict[int, float]) -> tuple[float, float]:
+    (few, short), (many, long) = times.items()
+    each = max(0.01, (long - short) / (many - few))
+    return each, max(0.0, short - few * each)
+
+
+def _ask(tier: Tier, count: int, rng: np.random.Generator) -> float:
+    """Microseconds the host was at a message of so many experts."""
+    host, m = tier.host, tier.host.mailbox
+    memory, words = host.memory, m.words(host.memory)
+    layers, experts = tier.table.shape
+    header = m.view(memory, box.HEADER, np.int32, 4)
+    header[:] = int(rng.integers(layers)), 1, count, count
+    m.view(memory, m.experts, np.int32, count)[:] = rng.permutation(experts)[:count]
+    m.view(memory, m.counts, np.int32, count)[:] = 1
+    m.view(memory, m.numbers, np.int32, count, box.MOST_ROWS)[:, 0] = np.arange(count)
+    m.view(memory, m.codes, np.int8, m.hidden)[:] = rng.integers(-127, 128, m.hidden)
+    m.view(memory, m.scales, np.float32, m.hidden // 32)[:] = 1e-3
+    before = host.stats()
+    host.ring()
+    message = int(words[0]) + 1
+    tier.state[kernels.COUNTER.value] = message
+    words[0] = message
+    end = time.monotonic() + PATIENCE
+    while words[1] < message:
+        if time.monotonic() > end:
+            raise TierError(f"the host did not answer a message of {count} experts in {PATIENCE:.0f} s")
+        time.sleep(0)
+    fault = host.fault()
+    if fault is not None:
+        raise TierError(f"the host could not compute {count} experts: {fault}")
+    return 1e6 * (host.stats().busy_s - before.busy_s)
+
+
+def _bring(tier: Tier, count: int, device: torch.device, turn: int) -> float:
+    """Microseconds that experts of one layer take to the link's places."""
+    layer = tier.layers[turn % len(tier.layers)]
+    number = torch.arange(count, dtype=torch.int32, device=device)
+    experts = (number * 37 + 11 * turn) % tier.table.shape[1]
+    total = torch.tensor([count], dtype=torch.int32, device=device)
+    layer.bring(experts.to(torch.int32), number, total, count)  # compiled, and the tables are there
+    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    began.record()
+    layer.bring((experts + count).remainder(tier.table.shape[1]).to(torch.int32), number, total, count)
+    ended.record()
+    ended.synchronize()
+    return 1e3 * began.elapsed_time(ended)

@@ -1,0 +1,378 @@
+"""Experts of a whole model in two places: some in slots on the device, all of them in RAM.
+
+`Tier` owns what both halves of a window share, and what changes between windows: which expert has a slot. A layer's
+part of a window is `LayerTier.misses`, on a branch beside the hits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strata.errors import TierError
+from strata.experts.compute import Expert
+from strata.experts.misses import Costs, Fault, HostLoop, Mailbox, shares
+from strata.experts.misses.mailbox import MOST_ROWS
+from strata.model.tally import Tally
+from strata.ops.dependent import launch
+from strata.ops.experts.slots import SlotLayout, Slots
+from strata.ops.experts.triton import Plan, down, gate_up
+from strata.ops.matvec.triton import Activations, quantise
+from strata.ops.tiers import kernels
+from strata.ops.tiers.bring import Source, sources
+from strata.ops.tiers.moving import Mover
+from strata.ops.tiers.ram import Ram
+from strata.ops.tiers.tally import tallied
+
+BLOCK = 1024
+"""Words of a message that its program writes at a time."""
+
+BOX_WARPS = 8
+
+TAKEN = 1024
+"""Numbers of a row that a program takes from the host's memory."""
+
+EVERY = 4
+"""Windows from one look at what should be moved to the next."""
+
+MOST_MOVES = 96
+
+LOOKS = 2_000_000
+"""The interpreter's patience where nobody says: it has no clock, and a look takes some tens of microseconds."""
+
+
+class Cache(Protocol):
+    """What decides which experts have slots: `strata.memory.slots.SlotCache`, or another with its interface."""
+
+    @property
+    def slot_of(self) -> NDArray[np.int32]:
+        """``int32 [L, E]``, slot within the layer's class, or -1."""
+        ...
+
+    def seen(self, visits: NDArray[np.integer]) -> Any:
+        """Count one window's visits, ``[n, 3]``: layer, expert, rows."""
+        ...
+
+    def moves(self, most: int, busy: NDArray[np.integer] | None = None) -> Sequence[Any]:
+        """What should be moved now: each has `layer`, `expert`, `slot`."""
+        ...
+
+    def begin(self, move: Any) -> None:
+        """Its slot's expert is a miss from now on."""
+        ...
+
+    def landed(self, move: Any) -> Any:
+        """The newcomer counts from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """How the halves work together.
+
+    Attributes:
+        cpus: processors of the host's threads, the loop's own first; None for one that may run anywhere.
+        costs: microseconds of either side, by which misses are shared out.
+        room: experts that the link may bring for one layer; 0 for none.
+        patience: seconds a window waits for the host.
+        looks: the same for the interpreter, in looks.
+        every: windows from one look at what should be moved to the next; 0 for never.
+        moves: experts moved at most at a time.
+    """
+
+    cpus: tuple[int | None, ...] = (None,)
+    costs: Costs = field(default_factory=lambda: Costs(52.0, 45.0, 8.0, 6.0))
+    room: int = 16
+    patience: float = 10.0
+    looks: int = LOOKS
+    every: int = EVERY
+    moves: int = MOST_MOVES
+
+
+class Tier:
+    """The tiers of one model on one device.
+
+    Attributes:
+        table: ``int32 [L, E]`` on the device: slot within the layer's class, -1 for a miss; as of the last `begin`.
+        cache: what decides about it.
+        layers: each layer's part.
+        last: what the last window met.
+        total: what all have.
+        still: learn nothing and move nothing.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[SlotLayout],
+        experts: Sequence[Expert],
+        ram: Ram,
+        cache: Cache,
+        classes: Sequence[int],
+        slots: Sequence[int],
+        topk: int,
+        device: torch.device,
+        options: TierOptions | None = None,
+    ) -> None:
+        """Take memory; no expert has a slot before `fill`.
+
+        Args:
+            given: slots of each layer.
+            experts: types, shapes and scales of each layer's experts.
+            ram: where they lie.
+            cache: all of whose slots are empty.
+            classes: of each layer; layers of a class have slots of one size.
+            slots: of each class.
+            topk: experts a row chooses.
+            device: where slots are.
+            options: see there.
+        """
+        self.options = o = options or TierOptions()
+        count, first = len(given), given[0]
+        each = experts[0].gate.experts
+        self._device, self._on_gpu = device, device.type == "cuda"
+        self._mailbox = Mailbox(topk, first.hidden)
+        self._box = torch.zeros(self._mailbox.nbytes, dtype=torch.uint8, pin_memory=self._on_gpu)
+        self._ram = ram
+        self.cache = cache
+        self.table = torch.full((count, each), -1, dtype=torch.int32, device=device)
+        self._staged = torch.full((count, each), -1, dtype=torch.int32, pin_memory=self._on_gpu)
+        self._sent = self._staged.numpy().copy()
+        self.state = torch.zeros(kernels.STATE, dtype=torch.int64, device=device)
+        self.state[kernels.LIMIT.value] = round(o.patience * 1e9) if not _interpreted() else o.looks
+        self.sums = torch.zeros((count, kernels.SUMS), dtype=torch.int64, device=device)
+        self.visits = torch.zeros((count, 1 + 2 * self._mailbox.pairs), dtype=torch.int32, device=device)
+        self._told_sums = torch.zeros_like(self.sums, device="cpu", pin_memory=self._on_gpu)
+        self._told_visits = torch.zeros_like(self.visits, device="cpu", pin_memory=self._on_gpu)
+        self.split = torch.zeros(self._mailbox.pairs + 1, dtype=torch.int32, device=device)
+        self.share_out(o.costs)
+
+        widest, room = max(kind.nbytes for kind in given), max(1, min(o.room, self._mailbox.pairs))
+        by_layer = sources(list(given), ram.addresses, ram.base, device)
+        heaviest = max(source.nbytes for source in by_layer)
+        self._slots = [
+            torch.zeros((number, given[classes.index(i)].nbytes), dtype=torch.uint8, device=device)
+            for i, number in enumerate(slots)
+        ]
+        self._scratch = torch.zeros(room * widest, dtype=torch.uint8, device=device)
+        self._stage = torch.zeros(room * heaviest, dtype=torch.uint8, device=device)
+        self._link = _LinkLists.empty(self._mailbox.pairs, device)
+        self.layers = [
+            LayerTier(
+                i, self, source,
+                Slots(source.layout, self._slots[kind], self.table[i], -1, _scales(expert, device)),
+                self._scratch[: room * source.layout.nbytes].view(room, -1),
+            )
+            for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
+        ]  # fmt: skip
+        self._mover = Mover(by_layer, [self._slots[kind] for kind in classes], device)
+        self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses)
+        self._windows = self._last_look = 0
+        self._fresh = self.still = False
+        self.last, self.total = Tally(), Tally()
+        self.host.start()
+
+    def share_out(self, costs: Costs) -> None:
+        """Share misses out by other costs from the next window on; no byte changes."""
+        room = self.options.room
+        self.split.copy_(torch.from_numpy(shares(costs, self._mailbox.pairs, room)))
+
+    def fill(self, on_bytes: Callable[[int], None] | None = None) -> None:
+        """Bring experts to empty slots, those first that the cache wants first. Nothing else may run."""
+        while moves := self.cache.moves(self.options.moves):
+            for move in moves:
+                self.cache.begin(move)
+            self._mover.launch(moves)
+            for move in self._mover.landed(wait=True):
+                self.cache.landed(move)
+            if on_bytes:
+                on_bytes(sum(self.layers[move.layer].source.nbytes for move in moves))
+        self._send()
+
+    def begin(self) -> None:
+        """A pass is about to be launched: its table is sent ahead of it, and the host is awake.
+
+        Raises:
+            TierError: an earlier window was given up and the host is still at it.
+        """
+        if self.host.fault() is not None or not self.host.running:
+            self._recover()
+        self._land()
+        self._send()
+        self.host.ring()
+
+    def end(self, *, window: bool) -> None:
+        """All of a pass has been launched; also while it is recorded."""
+        self._told_sums.copy_(self.sums, non_blocking=True)
+        if window:
+            self._told_visits.copy_(self.visits, non_blocking=True)
+
+    def window_begun(self) -> None:
+        """The pass that has begun is a window; also when it is replayed."""
+        self._fresh = True
+
+    def settled(self) -> None:
+        """What was launched is over: say what went wrong, learn from what was visited, and begin what should move.
+
+        Raises:
+            TierError: the window was given up; its rows are no numbers. The next one will be right.
+        """
+        fault = self.host.fault()
+        fresh, self._fresh = self._fresh and not self.still, False
+        if fault is not None:
+            self._give_up(fault)
+        self._land()
+        now = tallied(self._told_sums.numpy(), 1.0 if _interpreted() else 1e-3)
+        if fresh:
+            self.last = now - self.total
+        self.total = now
+        if fresh:
+            self._windows += 1
+            self.cache.seen(self._visited())
+            every = self.options.every
+            if every and self._windows - self._last_look >= every and not self._mover.flying:
+                self._last_look = self._windows
+                self._move(self.cache.moves(self.options.moves))
+
+    def _move(self, moves: Sequence[Any]) -> None:
+        """Begin some moves. No window runs that could read their slots, and none begins before the table is sent."""
+        for move in moves:
+            self.cache.begin(move)
+        if moves:
+            self._mover.launch(moves)
+            if not self._on_gpu:
+                self._land()
+
+    def _land(self) -> None:
+        for move in self._mover.landed():
+            self.cache.landed(move)
+
+    def close(self) -> None:
+        """End the host's threads."""
+        self.host.close()
+
+    def _visited(self) -> NDArray[np.int32]:
+        """Layer, expert and rows of every visit of the last window: ``int32 [n, 3]``."""
+        told, most = self._told_visits.numpy(), self._mailbox.pairs
+        layer, place = np.nonzero(np.arange(most) < told[:, :1])
+        return np.stack([layer, told[layer, 1 + place], told[layer, 1 + most + place]], axis=1).astype(np.int32)
+
+    def _send(self) -> None:
+        """The table as the cache has it now, ahead of what is launched next."""
+        if np.array_equal(self._sent, self.cache.slot_of):
+            return
+        if self._on_gpu:
+            torch.cuda.current_stream(self._device).synchronize()  # the last table may still be on its way
+        self._sent[:] = self.cache.slot_of
+        self._staged.numpy()[:] = self._sent
+        self.table.copy_(self._staged, non_blocking=True)
+
+    def _give_up(self, fault: Fault) -> None:
+        report = f"a window was given up: {fault}"
+        try:
+            self._recover()
+        except TierError as error:
+            report += f"; {error}"
+        raise TierError(report)
+
+    def _recover(self) -> None:
+        self.host.recover()
+        self.state[kernels.FAULTED.value] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkLists:
+    """The link's part of a layer, as a plan: one for all layers and windows."""
+
+    experts: Tensor
+    slots: Tensor
+    counts: Tensor
+    pairs: Tensor
+    totals: Tensor
+
+    @classmethod
+    def empty(cls, most: int, device: torch.device) -> "_LinkLists":
+        size = 1 << most.bit_length()
+
+        def room(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        slots = torch.arange(size, dtype=torch.int32, device=device)
+        return cls(room(size), slots, room(size), room(size, MOST_ROWS), room(2))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTier:
+    """One layer's part.
+
+    Attributes:
+        number: of the layer.
+        tier: of the model.
+        source: its experts in RAM.
+        slots: those on the device.
+        scratch: ``uint8 [room, bytes of a slot]``, for those that the link brings.
+    """
+
+    number: int
+    tier: Tier
+    source: Source
+    slots: Slots
+    scratch: Tensor
+
+    def misses(self, x: Activations, plan: Plan, y: Tensor) -> None:
+        """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``."""
+        t, mailbox = self.tier, self.tier._mailbox  # noqa: SLF001  # parts of one whole
+        link, room, device = t._link, t.options.room, y.device  # noqa: SLF001
+        size, kind, pairs = len(plan.experts), self.source.layout, plan.rows * plan.topk
+        common: dict[str, Any] = {"WIDTH": kind.hidden, "M": size, **launch(device)}
+        box = box_constants(mailbox)
+        results = box.pop("AT_RESULTS")
+        kernels.publish[(1,)](
+            plan.experts, plan.counts, plan.pairs, plan.totals, x.q.view(torch.int32), x.s, t._box, t.state, t.split,  # noqa: SLF001
+            link.experts, link.counts, link.pairs, link.totals, t.visits, t.sums, self.number, plan.rows,
+            **box, BLOCK=BLOCK, **common, num_warps=BOX_WARPS,
+        )  # fmt: skip
+        if room:
+            most = min(pairs, room)
+            self.bring(link.experts, link.slots, link.totals, most)
+            brought = Plan(
+                plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
+            )
+            slots = Slots(kind, self.scratch, self.slots.slot_of, -1, self.slots.scales)
+            down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
+        kernels.await_host[(1,)](t._box, t.state, t.sums, self.number, **launch(device), num_warps=1)  # noqa: SLF001
+        kernels.take[(-(-kind.hidden // TAKEN), pairs)](
+            plan.counts, plan.pairs, t._box, t.state, y, AT_RESULTS=results, BLOCK=TAKEN, **common, num_warps=4,  # noqa: SLF001
+        )  # fmt: skip
+
+    def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
+        """Bring experts to the link's places."""
+        self.source.launch(self.scratch, self.tier._stage, experts, places, totals, most)  # noqa: SLF001
+
+
+def box_constants(mailbox: Mailbox) -> dict[str, int]:
+    """Where things lie in the memory that both halves share, as kernels take them."""
+    return {
+        "AT_EXPERTS": mailbox.experts, "AT_COUNTS": mailbox.counts, "AT_NUMBERS": mailbox.numbers,
+        "AT_CODES": mailbox.codes, "AT_SCALES": mailbox.scales, "AT_RESULTS": mailbox.results,
+        "VISITS": mailbox.pairs,
+    }  # fmt: skip
+
+
+def _scales(expert: Expert, device: torch.device) -> Tensor | None:
+    """Scales of whole matrices, as `strata.ops.experts.slots.Slots` has them."""
+    found = [matrix.scales for matrix in expert]
+    if all(len(one) == 1 and one[0] == 1 for one in found):
+        return None
+    count = expert.gate.experts
+    rows = [np.concatenate([np.broadcast_to(one, count), np.ones(1, np.float32)]) for one in found]
+    return torch.from_numpy(np.stack(rows)).to(device)
+
+
+def _interpreted() -> bool:
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
