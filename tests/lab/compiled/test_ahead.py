@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+import numpy as np
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -14,9 +15,11 @@ from triton.runtime.jit import JITFunction
 
 from strata.errors import StrataError
 from strata.ops.choice import gpu as choice
+from strata.ops.experts.slots import SlotLayout
 from strata.ops.kernels import ahead
 from strata.ops.kernels.ahead import compile_all
 from strata.ops.kernels.launches import Launch, Target, compiled, missing, noted
+from strata.ops.tiers.bring import sources
 
 TARGET = Target(90)
 
@@ -94,3 +97,14 @@ def test_a_process_that_ends_is_an_error(monkeypatch):
     monkeypatch.setattr(ahead.sys, "executable", "/bin/true")
     with pytest.raises(StrataError, match="cannot be compiled ahead"):
         compile_all(noted(launch), TARGET, 2)
+
+
+def test_constants_that_are_tuples_come_back_as_such():
+    kind, base = SlotLayout("Q8_0", "Q8_0", "Q8_0", 64, 32), torch.zeros(64, dtype=torch.uint8)
+    (source,) = sources([kind], np.full((1, 2, 3), base.data_ptr(), np.int64), base, torch.device("cpu"))
+    slots, stage = (torch.zeros((2, size), dtype=torch.uint8) for size in (kind.nbytes, source.nbytes))
+    numbers = torch.zeros(16, dtype=torch.int32)
+    found = noted(lambda: source.launch(slots, stage.view(-1), numbers, numbers, numbers, 2))
+    assert len(missing(found, TARGET)) == len(found) == 1
+    compiled(found[0], TARGET)
+    assert missing(found, TARGET) == []
