@@ -185,19 +185,20 @@ class GpuOps:
         """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
         return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def lacks(self, experts: Streaming | None, *, table: bool = False) -> None:
+    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = PASS_MOST) -> None:
         """Say what prompts do not find on the device.
 
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
+            rows: of the longest pass where experts come: each moves all of them (`strata.ops.prompt.stream.split`).
         """
         if self._prompt is None:
             return
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
-            self.pass_rows = PASS_MOST
+            self._prompt.most = self.pass_rows = rows
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""
