@@ -117,7 +117,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load, vram, threads, ngram)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -148,9 +148,9 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    ngram: str | None,
     vram: int | None,
     threads: int | None,
-    ngram: str | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
 
