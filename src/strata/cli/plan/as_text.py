@@ -165,9 +165,7 @@ def _today(made: Plan) -> list[str]:
     whole = made.resident and made.table in {Table.NONE, Table.VRAM} and made.rows == made.sizes.work.most_rows
     if made.vram is None or TIERS or whole:
         return []
-    ram = shown_bytes(made.sizes.stored)
-    cpu = f"such a model it still computes on the CPU, from {ram} of RAM."
-    return [f"This version takes a GPU only if all weights fit there; {cpu}"]
+    return ["This version takes a GPU only if all weights fit there; such a model it still computes on the CPU."]
 
 
 def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
