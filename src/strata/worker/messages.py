@@ -274,12 +274,14 @@ class Progress(Message, frozen=True, tag="progress"):
         read: tokens of the prompt that are in place, those from the cache among them.
         total: tokens of the prompt.
         cached: those that a kept conversation had read already.
+        when: when that part was read, in seconds of the engine's clock.
     """
 
     id: str
     read: int
     total: int
     cached: int = 0
+    when: float = 0.0
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):

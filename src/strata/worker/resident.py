@@ -267,7 +267,7 @@ class Resident:
         for read in self._scheduler.progress():
             times = self._times[read.id]
             times.started = times.started or began
-            answers.append(m.Progress(read.id, read.read, read.total, read.cached))
+            answers.append(m.Progress(read.id, read.read, read.total, read.cached, now))
         for name, event in events:
             times = self._times[name]
             if isinstance(event, Token):

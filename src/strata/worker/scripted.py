@@ -314,7 +314,7 @@ class Scripted:
                     time.sleep(3600)
 
     def _progress(self, c: _Conversation) -> None:
-        self._answers.append(m.Progress(c.request.id, c.read, len(c.request.prompt), c.cached))
+        self._answers.append(m.Progress(c.request.id, c.read, len(c.request.prompt), c.cached, c.due))
 
     def _end(self, c: _Conversation, reason: str, stop: int | None = None) -> None:
         now = time.monotonic()

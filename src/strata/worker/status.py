@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from strata.worker.cancels import Cancels
+
 
 class State(StrEnum):
     """What an engine is doing, as seen from its client."""
@@ -33,6 +35,7 @@ class Status:
         silent: seconds since the last sign of life; 0 without a process.
         stalls: silences of five seconds or more of engines that were loaded.
         longest: seconds of the longest silence of theirs.
+        cancels: what became of requests that were ended from outside.
     """
 
     state: State
@@ -46,6 +49,7 @@ class Status:
     silent: float = 0.0
     stalls: int = 0
     longest: float = 0.0
+    cancels: Cancels = Cancels()
 
     @property
     def ready(self) -> bool:

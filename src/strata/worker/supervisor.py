@@ -11,6 +11,7 @@ import msgspec
 
 from strata.errors import QueueFullError, RequestError, StrataError
 from strata.worker import messages as m
+from strata.worker.cancels import Leaving
 from strata.worker.care import Care
 from strata.worker.causes import Cause, explain, memory_kills
 from strata.worker.child import LOG, Child
@@ -58,6 +59,7 @@ class Supervisor:
         self._care = care
         self._changed = threading.Condition(threading.RLock())
         self._requests = Requests()
+        self._leaving = Leaving()
         self._asked: dict[int, Future[Any]] = {}
         self._stalls = Stalls()
         self._restarts = Restarts(limit=care.starts, first=care.pause)
@@ -100,6 +102,7 @@ class Supervisor:
                 silent=life.silence.seconds if life else 0.0,
                 stalls=self._stalls.count,
                 longest=self._stalls.longest,
+                cancels=self._leaving.counts,
             )
 
     @property
@@ -181,7 +184,7 @@ class Supervisor:
             elif entry.stage is Stage.WAITING:
                 self._requests.finish(entry, "cancelled")
             if entry.stage is not Stage.WAITING:
-                self._send(m.Cancel(entry.name))
+                self._end(entry)
 
     def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping], **more: Any) -> "Future[Any]":
         """Ask the engine's loop something; the future holds the answering message, or an EngineError.
@@ -345,6 +348,7 @@ class Supervisor:
         """An engine is gone: fail what it had begun, keep what it had not."""
         before = self._requests.count(Stage.WAITING)
         self._requests.engine_died(error)
+        self._leaving.died()
         self._served -= self._requests.count(Stage.WAITING) - before
 
     def _hear(self, life: _Life, report: m.Report) -> None:
@@ -380,6 +384,7 @@ class Supervisor:
 
     def _answer(self, life: _Life, report: m.Progress | m.Tokens | m.Finished | m.Failed) -> None:
         self._used = time.monotonic()
+        self._leaving.heard(report, self._used)
         entry = self._requests.heard(report.id, last=isinstance(report, m.Finished | m.Failed))
         if entry is None:
             return  # nobody wants it any more
@@ -398,7 +403,12 @@ class Supervisor:
             self._requests.remove(report.id)
             text = f"{entry.mailbox.unread} tokens of the answer wait to be read, at most {self._care.unread} may"
             entry.mailbox.fail(EngineError(Kind.SLOW_READER, text))
-            self._send(m.Cancel(entry.name))
+            self._end(entry)
+
+    def _end(self, entry: Entry) -> None:
+        """Tell the engine that nobody wants a request any more."""
+        self._leaving.told(entry.name, time.monotonic())
+        self._send(m.Cancel(entry.name))
 
     def _watch(self, life: _Life) -> None:
         """Clocks: hanging, deadlines, idling, an end that takes too long."""

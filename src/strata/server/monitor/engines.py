@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from strata.errors import StrataError
 from strata.server.monitor.numbers import Numbers
-from strata.server.monitor.snapshot import Cache, Drafts, Engine, Experts, Guessed, Kept, Pool, Speed
+from strata.server.monitor.snapshot import Cache, Cancels, Drafts, Engine, Experts, Guessed, Kept, Pool, Speed
 from strata.server.served import Served
 from strata.worker import Holdings, State
 
@@ -62,6 +63,7 @@ class Look:
             finished=numbers.finished,
             failed=numbers.failed,
             generated_tokens=numbers.generated_tokens,
+            cancels=Cancels(**asdict(status.cancels)),
             speed=_speed(numbers, going=status.state in {State.READY, State.BUSY}),
             cache=_cache(numbers, self._holdings),
             drafts=_drafts(numbers),

@@ -187,6 +187,23 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     used: int
 
 
+class Cancels(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that the engine was told to end, because their clients went for example.
+
+    Attributes:
+        count: those that are over.
+        open: those of which the engine has not said the last word.
+        units: of those that are over, how many had 0, 1, 2, and 3 or more passes or windows that ended after the order;
+            the one under way is one of them.
+        longest: most seconds from the order to the last word.
+    """
+
+    count: int = 0
+    open: int = 0
+    units: tuple[int, ...] = ()
+    longest: float = 0.0
+
+
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """A model and what computes it.
 
@@ -211,6 +228,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         finished: requests that ended without an error.
         failed: requests that ended with one.
         generated_tokens: tokens of all answers.
+        cancels: requests that it was told to end.
         speed: tokens a second.
         cache: what is kept.
         drafts: what was guessed.
@@ -239,6 +257,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     finished: int = 0
     failed: int = 0
     generated_tokens: int = 0
+    cancels: Cancels = Cancels()
     speed: Speed = Speed()
     cache: Cache = Cache()
     drafts: Drafts = Drafts()
