@@ -29,7 +29,7 @@ from soaking import dialects
 from soaking.crowd import Crowd, alone
 from soaking.promises import Promise, measured, promises
 from soaking.served import TURNS, Server, words
-from soaking.watch import Ends, Health, Process, look, status
+from soaking.watch import Ends, Health, Process, get, look, status
 
 CACHE_GB = 0.03
 """Memory for conversations that are kept: little, so that it is full before memory is watched."""
@@ -66,6 +66,17 @@ def idle(port: int, seconds: float = 60.0) -> Any:
         time.sleep(0.1)
 
 
+def counters(port: int) -> tuple[float, float]:
+    """Windows and passes so far, and the seconds of them."""
+    time.sleep(0.5)  # counters come with the engine's signs of life
+    lines = [line.rsplit(" ", 1) for line in get(port, "/metrics")[1].decode().splitlines() if line[:1] != "#"]
+    units = sum(
+        float(v) for name, v in lines if name.startswith(("strata:scheduler_windows", "strata:scheduler_passes"))
+    )
+    seconds = sum(float(v) for name, v in lines if name.startswith("strata:engine_seconds_total"))
+    return units, seconds
+
+
 @contextlib.contextmanager
 def watched(server: Server) -> Iterator[tuple[Health, Ends, dict[str, Process]]]:
     """All that is looked at meanwhile."""
@@ -91,24 +102,25 @@ def soak(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], l
         known = {} if scripted else asyncio.run(answers(server.port, asked))
         texts = frozenset("".join(words(i)) for i in range(TURNS)) if scripted else frozenset()
         before = {"server": look(server.pid), "engine": look(server.engine)}
-        first = idle(server.port)
+        first, before_count = idle(server.port), counters(server.port)
         began = time.monotonic()
         until = began + arguments.minutes * 60
         crowd = Crowd(server.port, asked, known, texts, arguments.think, until, arguments.seed)
         with watched(server) as (health, ends, processes):
             asyncio.run(crowd.run(arguments.clients))
         loaded = time.monotonic() - began
-        last = idle(server.port)
+        last, after_count = idle(server.port), counters(server.port)
         time.sleep(min(5.0, arguments.minutes * 6))  # what is freed later, and connections that close
         again = {} if scripted else asyncio.run(answers(server.port, asked))
         ends.once()
         after = {"server": look(server.pid), "engine": look(server.engine)}
     finally:
         code, took = server.end()
+    worked = after_count[1] - before_count[1]
     seen = {
         "first": first, "last": last, "before": before, "after": after, "began": began, "until": until,
         "again": again == known, "exit code": code, "seconds to end": took, "log": server.log.read_text("utf-8"),
-        "warm": arguments.warm, "loaded": loaded,
+        "warm": arguments.warm, "loaded": loaded, "window": 1000 * worked / max(1, after_count[0] - before_count[0]),
     }  # fmt: skip
     numbers = measured(crowd.tally, health, ends, processes, seen)
     return numbers, promises(numbers, crowd.tally, short=arguments.minutes < 3), crowd.tally.wrong
@@ -164,7 +176,7 @@ def main() -> int:
     print(f"\n{broken} of {len(kept)} promises are broken" if broken else f"\nall {len(kept)} promises are kept")
     if arguments.json:
         command = "python tools/soak.py " + " ".join(sys.argv[1:])
-        told = [{"promise": p.name, "number": p.number, "kept": p.kept} for p in kept]
+        told = [{"promise": p.name, "number": p.number, "kept": p.kept, "timing": p.timing} for p in kept]
         record = {
             "command": command,
             "conditions": about,

@@ -98,6 +98,17 @@ def test_a_snapshot_is_what_the_description_says(site) -> None:
         judge.validate({**told, "time": "now"})
 
 
+def test_a_client_that_left_is_among_the_cancelled_ones(site) -> None:
+    site.say(SLOW)
+    before = status(site)["engines"][0]["cancels"]
+    with running(site, {"content": "hi"}):
+        pass
+    until(lambda: status(site)["engines"][0]["cancels"]["count"] == before["count"] + 1)
+    after = status(site)["engines"][0]["cancels"]
+    assert sum(after["units"]) == after["count"]
+    assert (after["open"], after["longest"] > 0) == (0, True)
+
+
 def test_t04_speeds_are_true_from_the_start_and_count_only_what_was_read(site) -> None:
     """An engine of exactly 50 tokens a second and 640 tokens read a second; four fifths of the prompt are known."""
     site.say({**turn("x" * 60, size=1, delay_ms=20), "cached": 400}, reading_ms=100)

@@ -1,6 +1,6 @@
 """How an engine is, told truly and without asking it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from strata.worker.cancels import Cancels
@@ -49,7 +49,7 @@ class Status:
     silent: float = 0.0
     stalls: int = 0
     longest: float = 0.0
-    cancels: Cancels = Cancels()
+    cancels: Cancels = field(default_factory=Cancels)
 
     @property
     def ready(self) -> bool:
