@@ -26,11 +26,20 @@ def test_units_that_end_after_the_order_count_once_each() -> None:
     leaving.heard(Finished("none", "cancelled", Usage(1)), 10.5)
     leaving.heard(Finished("one", "cancelled", Usage(1)), 10.5)
     leaving.heard(Failed("two", "failed", "a fault"), 12.0)
-    assert leaving.counts == Cancels(3, 1, (1, 1, 1, 0), 2.0)
+    assert leaving.counts == Cancels(3, 1, (1, 1, 1, 0), 0.0, 2.0)
     leaving.heard(Finished("many", "cancelled", Usage(1)), 10.5)
-    assert leaving.counts == Cancels(4, 0, (1, 1, 1, 1), 2.0)
+    assert leaving.counts == Cancels(4, 0, (1, 1, 1, 1), 0.0, 2.0)
     leaving.heard(Finished("many", "stop", Usage(1)), 10.5)  # another of that name
     assert leaving.counts.count == 4
+
+
+def test_what_the_engine_did_while_the_order_was_on_its_way_is_no_fault_of_its_own() -> None:
+    leaving = Leaving()
+    leaving.told("a", 10.0)
+    for when in (10.1, 10.2, 10.3):
+        leaving.heard(Report("a", (), when), 10.5)
+    leaving.heard(Finished("a", "cancelled", Usage(1), told=10.25), 10.5)
+    assert leaving.counts == Cancels(1, 0, (0, 1, 0, 0), 0.25, 0.5)
 
 
 def test_an_engine_that_is_gone_does_nothing_any_more() -> None:
@@ -53,6 +62,6 @@ def test_the_status_says_what_became_of_those_that_were_left(scripted) -> None:
         assert time.monotonic() < end, cancels
         time.sleep(0.005)
     assert (cancels.open, sum(cancels.units)) == (0, 2)
-    assert 0 < cancels.longest < 10
+    assert 0 < cancels.slowest <= cancels.longest < 10
     list(client.submit(Submit((1,), max_tokens=1)))  # one that ends by itself is not among them
     assert client.status.cancels.count == 2

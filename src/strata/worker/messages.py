@@ -342,12 +342,21 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Finished(Message, frozen=True, tag="finished"):
-    """An answer's end: stop, length, cancelled or timeout; and the stop token, which is no `Piece` of its own."""
+    """An answer's end.
+
+    Attributes:
+        id: of the request.
+        reason: stop, length, cancelled or timeout.
+        usage: what it took.
+        stop_id: the stop token, which is no `Piece` of its own.
+        told: when the `Cancel` had come to the process, in seconds of the engine's clock; None without one.
+    """
 
     id: str
     reason: str
     usage: Usage
     stop_id: int | None = None
+    told: float | None = None
 
 
 class Failed(Message, frozen=True, tag="failed"):

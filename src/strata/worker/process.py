@@ -13,9 +13,11 @@ import threading
 import time
 from typing import NoReturn, cast
 
+import msgspec
+
 from strata.errors import StrataError
 from strata.worker import messages as m
-from strata.worker.engine import Engine, OnLoad, refused
+from strata.worker.engine import Answer, Engine, OnLoad, refused
 from strata.worker.errors import Kind, ProtocolError, is_memory
 from strata.worker.wire import encode, orders, receive
 
@@ -40,6 +42,8 @@ class Process:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._inbox: queue.SimpleQueue[m.Order | None] = queue.SimpleQueue()  # None: the other side is gone
+        self._came: dict[str, float] = {}  # when orders to end a request were read, until they are obeyed
+        self._ending: dict[str, float] = {}  # of those that are obeyed, until the next unit of work is over
         self._beat = 0.25
         self._patience = 600.0
         self._beaten = 0.0
@@ -100,16 +104,23 @@ class Process:
             if not engine.idle:
                 scarce = broken = ""
                 for answer in engine.tick():
-                    self._send(answer)
+                    self._send(self._dated(answer))
                     if isinstance(answer, m.Failed) and answer.kind is Kind.OUT_OF_MEMORY:
                         scarce = f"of the request {answer.id!r}"
                     elif isinstance(answer, m.Failed) and answer.kind is Kind.ENGINE_DIED:
                         broken = answer.message
+                self._ending.clear()  # whatever was cancelled has ended with this unit
                 if broken:  # nor can this one use its device again
                     raise RuntimeError(broken)
                 if scarce:  # a new process begins with all that this one has taken
                     raise MemoryError(scarce)
             self._live(engine)
+
+    def _dated(self, answer: Answer) -> Answer:
+        """The end of a request that was cancelled says when the order came."""
+        if self._ending and isinstance(answer, m.Finished) and answer.id in self._ending:
+            return msgspec.structs.replace(answer, told=self._ending[answer.id])
+        return answer
 
     def _orders(self, pause: float) -> list[m.Order | None]:
         """What has arrived, after waiting for it for at most `pause` seconds."""
@@ -126,6 +137,7 @@ class Process:
             case m.Submit():
                 self._submit(engine, order)
             case m.Cancel():
+                self._ending[order.id] = self._came.pop(order.id, time.monotonic())
                 engine.cancel(order.id)
             case m.Ping():
                 self._send(m.Pong(order.nonce, _doing(engine)))
@@ -196,6 +208,8 @@ class Process:
         try:
             while data := receive(self._link):
                 for order in frames.push(data):
+                    if isinstance(order, m.Cancel):
+                        self._came[order.id] = time.monotonic()
                     self._inbox.put(order)
             frames.end()
         except ProtocolError as error:

@@ -193,14 +193,16 @@ class Cancels(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         count: those that are over.
         open: those of which the engine has not said the last word.
-        units: of those that are over, how many had 0, 1, 2, and 3 or more passes or windows that ended after the order;
-            the one under way is one of them.
+        units: of those that are over, how many had 0, 1, 2, and 3 or more passes or windows that ended after the order
+            had come to the engine's process; the one under way is one of them.
+        slowest: most seconds until an order had come there.
         longest: most seconds from the order to the last word.
     """
 
     count: int = 0
     open: int = 0
     units: tuple[int, ...] = ()
+    slowest: float = 0.0
     longest: float = 0.0
 
 
