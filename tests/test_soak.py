@@ -1,9 +1,13 @@
 """`tools/soak.py` in short: it runs, and what does not depend on how busy this machine is holds."""
 
+import importlib.util
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
 
 TOOL = Path(__file__).resolve().parents[1] / "tools" / "soak.py"
 
@@ -22,3 +26,32 @@ def test_a_few_clients_for_a_few_seconds(tmp_path) -> None:
     assert numbers["health looks"] > 5
     assert numbers["requests ended because nobody wanted them"] > 0
     assert any(name.startswith("whole: ") for name in numbers)
+
+
+def watching():
+    spec = importlib.util.spec_from_file_location("soaking_watch", TOOL.parent / "soaking" / "watch.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_slope_is_that_of_least_squares_and_its_interval_holds_it_as_often_as_it_says() -> None:
+    slope, dice = watching().slope, random.Random(1)
+    within = 0
+    for _ in range(200):
+        samples = [(float(i), 3.0 * i + dice.gauss(0, 50)) for i in range(420)]
+        rise, half = slope(samples)
+        assert abs(rise - np.polyfit(*zip(*samples, strict=True), 1)[0]) < half
+        within += abs(rise - 3.0) <= half
+    assert 180 <= within < 200  # 190 are expected
+    assert slope([(float(i), 0.0) for i in range(60)])[1] == float("inf")
+    assert slope([])[1] == float("inf")
+
+
+def test_quantiles() -> None:
+    quantile, values = watching().quantile, [random.Random(2).random() for _ in range(137)]
+    for share in (0.01, 0.5, 0.99, 1.0):
+        assert quantile(values, share) == np.quantile(values, share, method="inverted_cdf")
+    assert quantile([], 0.99) == 0

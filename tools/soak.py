@@ -123,7 +123,7 @@ def soak(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], l
         "warm": arguments.warm, "loaded": loaded, "window": 1000 * worked / max(1, after_count[0] - before_count[0]),
     }  # fmt: skip
     numbers = measured(crowd.tally, health, ends, processes, seen)
-    return numbers, promises(numbers, crowd.tally, short=arguments.minutes < 3), crowd.tally.wrong
+    return numbers, promises(numbers, crowd.tally, short=arguments.minutes < 4), crowd.tally.wrong
 
 
 def conditions(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--engine", choices=["model", "scripted"], default="model")
     parser.add_argument("--think", type=float, default=3.0, help="most seconds between two requests of a client")
     parser.add_argument("--prompts", type=int, default=24, help="different questions")
-    parser.add_argument("--warm", type=float, default=0.25, help="share of the time after which memory is watched")
+    parser.add_argument("--warm", type=float, default=0.3, help="share of the time after which memory is watched")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="more arguments of strata serve, last")
     parser.add_argument("--json", type=Path)

@@ -141,14 +141,15 @@ def look(pid: int) -> tuple[int, int, int]:
     return own, len(os.listdir(f"/proc/{pid}/fd")), int(told["Threads"])  # noqa: PTH208  # faster
 
 
-def slope(samples: list[tuple[float, float]], parts: int = 30) -> tuple[float, float]:
-    """Least squares: units a second, and half of its 95% interval.
+def slope(samples: list[tuple[float, float]], stretch: float = 30.0) -> tuple[float, float]:
+    """Least squares: units a second, and half of its 95% interval (infinite where that cannot be said).
 
-    Neighbouring samples say nearly the same, so the means of `parts` stretches of time are taken, not each sample.
+    Samples of one half-minute say nearly the same: an allocator moves in steps. So the means of stretches of that many
+    seconds are taken, each for one observation.
     """
-    if len(samples) < 6:
+    parts = int((samples[-1][0] - samples[0][0] + 1) / stretch) if samples else 0
+    if parts < 4:
         return 0.0, math.inf
-    parts = min(parts, len(samples) // 2)
     size = len(samples) / parts
     points = []
     for part in range(parts):
@@ -159,8 +160,9 @@ def slope(samples: list[tuple[float, float]], parts: int = 30) -> tuple[float, f
     spread = sum((t - middle) ** 2 for t, _ in points)
     rise = sum((t - middle) * (v - level) for t, v in points) / spread
     left = sum((v - level - rise * (t - middle)) ** 2 for t, v in points)
-    student = 2.05 if parts >= 30 else 2.3 if parts > 9 else 3.2  # 28 degrees of freedom, 8, 3
-    return rise, student * math.sqrt(left / max(1, parts - 2) / spread)
+    free = parts - 2
+    student = 1.96 + 2.6 / free + 3 / free**2  # of 95%, to within 2% from two degrees of freedom on
+    return rise, student * math.sqrt(left / free / spread)
 
 
 def quantile(values: list[float], share: float) -> float:
