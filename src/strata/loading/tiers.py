@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from strata.loading.gpu import Card
     from strata.model import ModelConfig
     from strata.model.weights import Weights
+    from strata.ops.prompt.stream.streaming import Streaming
     from strata.ops.tiers.tier import Tier
 
 log = logging.getLogger("strata.loading")
@@ -43,11 +44,13 @@ def room_bytes(weights: "Weights") -> int:
     """Bytes that the link's side takes, and moves on their way."""
     from strata.ops.tiers.bring import stored
     from strata.ops.tiers.moving import TOGETHER
+    from strata.ops.tiers.prompts import ring_bytes
     from strata.ops.tiers.ram import layouts
 
     kinds = set(layouts([layer.moe for layer in weights.layers]))
     blocks = max(sum(rows * size for rows, size in stored(kind)) for kind in kinds)
-    return ROOM * (max(kind.nbytes for kind in kinds) + blocks) + TOGETHER * blocks
+    largest = max(kind.nbytes for kind in kinds)
+    return ROOM * (largest + blocks) + TOGETHER * blocks + ring_bytes(largest, blocks)
 
 
 def place(
@@ -71,9 +74,10 @@ def place(
     Raises:
         RequestError: not even the rest fits; says how much is needed and free.
     """
+    from strata.loading.gpu import TENSOR_CORES
     from strata.ops.gpu.size import cache_bytes, work_bytes
 
-    work = FIXED + work_bytes(config, tensor_cores=False)
+    work = FIXED + work_bytes(config, tensor_cores=card.capability >= TENSOR_CORES)
     cache = cache_bytes(config, slots=conversations, cells=config.context, drafts=drafts)
     left = card.free - dense - work - cache
     if left < 0:
@@ -138,6 +142,17 @@ def build(
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
     return tier
+
+
+def prompts(
+    tier: "Tier | None", weights: "Weights", config: "ModelConfig", device: "torch.device"
+) -> "Streaming | None":
+    """Through which the experts come that prompts lack; None where all are on the card."""
+    from strata.ops.tiers.prompts import streaming
+
+    if tier is None:
+        return None
+    return streaming(tier, [layer.moe for layer in weights.layers], config.moe.topk, device)
 
 
 @contextmanager

@@ -260,6 +260,16 @@ class Tier:
         layer, place = np.nonzero(np.arange(most) < told[:, :1])
         return np.stack([layer, told[layer, 1 + place], told[layer, 1 + most + place]], axis=1).astype(np.int32)
 
+    @property
+    def sent(self) -> NDArray[np.int32]:
+        """The table as the device has it: ``int32 [L, E]``."""
+        return self._sent
+
+    def send_table(self) -> None:
+        """What has landed counts from now on, and the device knows; as `begin`, for passes that ask for no host."""
+        self._land()
+        self._send()
+
     def _send(self) -> None:
         """The table as the cache has it now, ahead of what is launched next."""
         if np.array_equal(self._sent, self.cache.slot_of):
