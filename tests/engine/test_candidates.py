@@ -1,5 +1,7 @@
 """Tokens chosen from what a device names are those chosen from whole rows, whatever is asked for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -192,3 +194,36 @@ def test_looking_ahead_leaves_the_history_as_it_was(prompt, window, said, ahead,
         assert np.array_equal(x, one.penalised(ids, np.ones(10), sampling))
         one.add(token)
         other.add(token)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_float32_cannot_order_is_read_whole(seed):
+    """A hundred tokens around the 64th within its roundings, half of them divided by a penalty."""
+    rng, x = np.random.default_rng(seed), np.full(V, -5.0)
+    near = rng.choice(np.arange(4, V - 1), 100, replace=False)
+    said = near[:50]
+    x[near] = np.where(np.isin(near, said), 11.0, 10.0) + rng.integers(-3, 4, 100) * 2.0**-20
+    rows = x.astype(np.float32)[None]
+    for position in range(8):
+        whole, few = (chooser(Sampling(1.0, top_k=60, repetition_penalty=1.1), None, said, None) for _ in range(2))
+        expected = whole.verify(rows, [], position)
+        got = few.verify_found(found_for(rows, few.wish([], position)), [], position, lambda _: rows[0])
+        assert [t.id for t in got.tokens] == [t.id for t in expected.tokens]
+        assert few.fetched == 1
+
+
+@pytest.mark.parametrize("off", [-(2.0**-17), 2.0**-17])
+@pytest.mark.parametrize("more", [{"top_p": 0.5}, {}], ids=["filtered", "drawn"])
+def test_a_border_within_what_a_sum_may_be_wrong_by_decides_nothing(monkeypatch, more, off):
+    """Four equal tokens, and a share or a draw of exactly half."""
+    for module in ("choice", "candidates", "chooser"):
+        monkeypatch.setattr(f"strata.engine.{module}.uniform", lambda *_: 0.5)
+    rows = np.full((1, V), -80.0, np.float32)
+    rows[0, [20, 90, 100, 200]] = 3.0
+    one, whole = (chooser(Sampling(1.0, **more), None, [], None) for _ in range(2))
+    (found,) = found_for(rows, one.wish([], 0))
+    token, logit, *shares = found.drawn
+    found = replace(found, weight=found.weight * (1 + off), drawn=(token, logit, *(x + off for x in shares)))
+    got = one.verify_found([found], [], 0, lambda _: rows[0])
+    assert got.tokens[0].id == whole.verify(rows, [], 0).tokens[0].id
+    assert one.fetched == 1

@@ -47,8 +47,8 @@ class Process:
         return self.process.returncode, error
 
 
-def request(port: int, method: str, path: str, body: dict | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+def request(port: int, method: str, path: str, body: dict | None = None, seconds: float = 20) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
         response = connection.getresponse()
@@ -221,6 +221,15 @@ def test_q01_mistyped_options_and_settings_are_named(tmp_path, fails, monkeypatc
     ):
         config.write_text(text, encoding="utf-8")
         assert named in fails("--config", str(config), code=2)
+    table = '[[model]]\nfile = "pebble"\npreload = true\n'
+    for text, named in (
+        (table.replace("preload", "prelaod"), "did you mean preload?"),
+        (table + "port = 1", "belongs at the top of the file"),
+        ('name = "x"\n' + table, "name is for a single model"),
+        (table + '[[model]]\nfile = "pebble-iq3"\npreload = true', "loaded_models lets 1 be in memory"),
+    ):
+        config.write_text(text, encoding="utf-8")
+        assert named in fails("--config", str(config), code=2)
     assert "key" in fails("--api-key", "a=", code=2)
     assert "cannot be read" in fails("--api-key-file", str(tmp_path / "none"), code=2)
     assert "any web page" in fails("--allow-origin", "*", code=2)
@@ -258,3 +267,35 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(start) ->
     assert code == 1
     assert "context" in error.splitlines()[-1]
     assert "Traceback" not in error
+
+
+def test_models_of_a_config_file_are_served(tmp_path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[[model]]\nfile = "pebble"\naliases = ["gpt-*"]\nthreads = 1\n'
+        '[[model]]\nname = "gone"\nfile = "./gone.gguf"\n',
+        encoding="utf-8",
+    )
+    process = Process("--port", "0", "--config", str(config), "--cache-folder", str(tmp_path / "kept"))
+    try:
+        port = process.port()
+        assert request(port, "GET", "/health")[0] == 200
+        models = json.loads(request(port, "GET", "/v1/models")[1])["data"]
+        assert [(one["id"], one["status"]["value"]) for one in models] == [("pebble", "unloaded"), ("gone", "unloaded")]
+        question = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        status, body = request(port, "POST", "/v1/messages", {**question, "model": "gone"})
+        assert status == 503
+        assert b"gone.gguf" in body
+        status, body = request(port, "POST", "/v1/messages", {**question, "model": "gpt-7"}, seconds=300)
+        assert status == 200
+        assert json.loads(body)["model"] == "pebble"
+        assert request(port, "GET", "/v1/models/gpt-7")[1].count(b'"loaded"') == 1
+        process.process.terminate()
+        code, log = process.ends(60)
+        assert code == 0, log
+        assert "pebble: loaded in" in log
+        assert (tmp_path / "kept" / "pebble").is_dir()
+    finally:
+        if process.process.poll() is None:
+            process.process.kill()
+            process.ends()

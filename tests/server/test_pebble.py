@@ -298,3 +298,38 @@ def test_i03_j04_a_long_prompt_holds_nobody_up_and_may_be_left(pebble) -> None:
         assert time.monotonic() < end
         time.sleep(0.01)
     assert pebble.complete(long, max_tokens=8, temperature=0).json["choices"][0]["text"] == alone
+
+
+def test_t07_what_is_told_of_a_real_engine_adds_up(pebble) -> None:
+    """Guesses by place, by source and by request are the same guesses; so are tokens, and windows of the trace."""
+
+    def told() -> dict[str, Any]:
+        return dict(pebble.get("/v1/strata/status").json)
+
+    before = told()["engines"][0]
+    reply = pebble.chat(COUNT, max_tokens=200)
+    usage = reply.json["usage"]
+    after = told()
+    engine, (done, *_) = after["engines"][0], after["recent"]
+    assert done["id"] == reply.headers["x-request-id"]
+    assert (done["prompt"], done["generated"]) == (usage["prompt_tokens"], usage["completion_tokens"])
+    for kind, of_request in (("offered", done["drafted"]), ("accepted", done["accepted"])):
+        by_place = sum(one[kind] for one in engine["drafts"]["depths"])
+        by_source = sum(one[kind] for one in engine["drafts"]["sources"].values())
+        assert by_place == by_source
+        assert by_place - sum(one[kind] for one in before["drafts"]["depths"]) == of_request
+    assert engine["generated_tokens"] - before["generated_tokens"] == usage["completion_tokens"]
+    assert engine["speed"]["answered_tokens"] - before["speed"]["answered_tokens"] == usage["completion_tokens"] - 1
+    cache = engine["cache"]
+    assert cache["cached_tokens"] + engine["speed"]["read_tokens"] == cache["prompt_tokens"]
+    assert cache["conversations"] >= len(cache["kept"]) > 0
+    assert all(one["in_memory"] == one["tokens"] >= one["shared"] for one in cache["kept"])
+    assert sum(one["ram_bytes"] for one in cache["kept"]) <= cache["ram_bytes"] <= cache["ram_limit"]
+    windows = engine["drafts"]["windows"] - before["drafts"]["windows"]
+    trace = pebble.get(f"/v1/strata/trace?windows={windows}").json["traceEvents"]
+    rows = [event["args"] for event in trace if event["name"] == "window"]
+    assert len(rows) == windows
+    assert sum(row["tokens"] for row in rows) == usage["completion_tokens"] - 1
+    assert sum(row["accepted"] for row in rows) == done["accepted"]
+    assert all(len(row["layers"]) == len(rows[0]["layers"]) > 2 for row in rows)
+    assert engine["experts"] == {"tiers": False, "vram": 0, "ram": 0, "ssd": 0}

@@ -326,6 +326,7 @@ def test_the_trace_has_as_many_windows_as_are_asked_for(site) -> None:
         assert reply.status == 400
         assert "from 1 to 4096" in reply.error
     assert site.get("/v1/strata/events?snapshots=0").status == 400
+    assert site.get("/v1/strata/trace?model=scripted&windows=1").status == 200
 
 
 STATS = {

@@ -11,7 +11,7 @@ from strata.engine import Drafting, FinishReason, Request, Sampling
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.network import network, prompt
-from support.serving import Alone, answer, check_kept, drain, finish, ids, run
+from support.serving import Alone, answer, check_kept, check_sums, drain, finish, ids, run
 
 STEP = 64
 DRAFTS = Drafting(4, head=True, floor=0.0)
@@ -249,6 +249,7 @@ def test_many_conversations_in_any_order_on_little_memory(tmp_path, net, alone) 
             cached += event.usage.cached_tokens
             more = [*one.prompt, *ids(events[name]), *prompt("other", 3, seed=count)]
             texts[who] = more if len(more) < 150 else prompt("other", 20, seed=1000 + count)
+        check_sums(scheduler._store)
         assert scheduler.stats().ram_bytes <= 6 * size, "over the budget by what four running ones hold, and no more"
     stats = scheduler.stats()
     assert cached == stats.cached_tokens > 0

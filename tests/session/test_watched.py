@@ -9,7 +9,7 @@ from strata.engine import Request, Trace
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.network import network, prompt
-from support.serving import run
+from support.serving import check_sums, run
 
 
 @pytest.fixture(autouse=True)
@@ -115,4 +115,22 @@ def test_conversations_are_listed_with_what_they_share(net, tmp_path) -> None:
     stats = again.stats()
     assert (stats.ram_bytes, stats.ram_limit, stats.disk_limit) == (0, 1 << 30, 10 << 30)
     assert stats.disk_bytes > 0
+    again.close()
+
+
+def test_sums_follow_what_is_lost(net, tmp_path) -> None:
+    scheduler = Scheduler(net, Options(folder=tmp_path, reserve=0))
+    text = prompt("other", 70)
+    run(scheduler, request("one", text, 4))
+    scheduler.close()
+    again = Scheduler(net, Options(folder=tmp_path, reserve=0))
+    store = again._store
+    check_sums(store)
+    assert store.leaves == 1
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.stat().st_size > 1000:
+            path.unlink()
+    assert store.restore("", [*text, *prompt("other", 9, seed=4)], loose=True) is None
+    assert store.counts.refused == 1
+    check_sums(store)
     again.close()

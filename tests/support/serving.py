@@ -8,6 +8,7 @@ import torch
 from strata.engine import Event, Finish, Request, Token, generate
 from strata.model import Network
 from strata.session.fileformat import StoredFileError
+from strata.session.kept import kept
 from strata.session.scheduler import Scheduler
 from strata.session.store import Store
 from support.states import differing
@@ -72,8 +73,19 @@ def run(scheduler: Scheduler, *requests: Request) -> dict[str, list[Event]]:
     return drain(scheduler)
 
 
+def check_sums(store: Store) -> None:
+    """What a store says of itself is what a look at its tree finds."""
+    nodes = list(store._tree)
+    assert store.ram_bytes == store._tree.bytes
+    assert store.checkpoints == sum(node.checkpoint is not None for node in nodes)
+    assert store.leaves == sum(not node.children for node in nodes)
+    for most in (1, 1000):
+        assert store.conversations(most) == kept(nodes, most)
+
+
 def check_kept(store: Store, network: Network) -> int:
     """Every state that is kept equals a fresh reading of its tokens, byte for byte; returns how many there are."""
+    check_sums(store)
     leaves = 0
     for salt, node in list(store._tree.salted()):
         assert node.pins_below == 0, "something is in use though nothing runs"

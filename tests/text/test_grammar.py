@@ -387,3 +387,43 @@ def test_a_grammar_can_be_checked_without_a_vocabulary(kind) -> None:
     check_grammar(FORMS[kind])
     with pytest.raises(RequestError, match="grammar"):
         check_grammar(Grammar(Kind(kind), "{[("))
+
+
+def test_a_wide_object_can_be_used() -> None:
+    """2,000 properties that may come or not are 8,000 ways to go on; the library's own limit is 2,000."""
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}}
+    grammar = Grammar.of({"type": "json_schema", "json_schema": {"schema": schema}})
+    tokenizer = Tokenizer.from_metadata(vocabulary_metadata())
+    constraint = Grammars(tokenizer, tokenizer.size).constraint(grammar)
+    for token in tokenizer.encode('{"p1": 1, "p1999": 2}'):
+        assert constraint.allowed()[token]
+        constraint.advance(token)
+    assert constraint.finished
+
+
+def test_a_grammar_has_a_size_limit() -> None:
+    with pytest.raises(RequestError, match="5000000 characters, more than the 4194304"):
+        check_grammar(Grammar(Kind.REGEX, "a" * 5_000_000))
+
+
+def test_what_was_found_right_is_not_looked_at_again(monkeypatch) -> None:
+    from strata.text.grammar import grammars
+
+    looked: list[str] = []
+
+    class Counting:
+        grammar_from_regex = staticmethod(grammars.LLMatcher.grammar_from_regex)
+
+        @staticmethod
+        def validate_grammar(source: str) -> str:
+            looked.append(source)
+            return "" if "fine" in source else "broken"
+
+    monkeypatch.setattr(grammars, "LLMatcher", Counting)
+    for _ in range(3):
+        check_grammar(Grammar(Kind.REGEX, "fine 1"))
+        with pytest.raises(RequestError):
+            check_grammar(Grammar(Kind.REGEX, "wrong 1"))
+    assert len(looked) == 4
+    check_grammar(Grammar(Kind.REGEX, "fine 1"), thinking=True)
+    assert len(looked) == 5

@@ -432,6 +432,21 @@ def test_a_phone_has_everything(visit) -> None:
         assert me.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
 
 
+def test_the_narrowest_screen_needs_no_scrolling_sideways(other_site, visit) -> None:
+    me = visit(other_site(keys={"me": "k"}), viewport={"width": 320, "height": 640})
+    me.allow("status of 401")
+    me.page.get_by_role("dialog").get_by_label("Key", exact=True).fill("k")
+    me.page.keyboard.press("Enter")
+    me.page.get_by_role("button", name="Forget the key").wait_for()
+    me.ask("hello " * 40)
+    wide = """() => [...document.querySelectorAll("header.top, header.top *, main, .column, .composer *")]
+          .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1).length"""
+    for tab in ("Monitor", "Trace", "About", "Chat"):
+        me.page.get_by_role("link", name=tab, exact=True).click()
+        assert me.page.evaluate(wide) == 0, tab
+        assert me.page.evaluate("document.querySelector('.view:not([hidden])').scrollWidth <= innerWidth"), tab
+
+
 def test_the_theme_follows_the_system_or_the_switch(visit) -> None:
     me = visit(color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"

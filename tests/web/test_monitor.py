@@ -154,6 +154,23 @@ def test_axe_finds_nothing_serious_and_nothing_is_too_wide(visit, snapshot, sche
     assert me.page.evaluate("document.querySelector('.view-monitor').scrollWidth <= innerWidth")
 
 
+def test_of_several_models_one_is_chosen(visit, snapshot) -> None:
+    other = deepcopy(snapshot["engines"][0]) | {"model": "another"}
+    other["speed"]["answer"] = 7.77
+    snapshot["engines"].append(other)
+    snapshot["requests"][1]["model"] = "another"
+    me = visit(tab="chat")
+    fed(me, [snapshot])
+    me.page.goto(f"{me.url}/#monitor")
+    view = me.page.locator(".view-monitor")
+    view.get_by_text("43.2", exact=True).wait_for()
+    rows = view.get_by_role("region", name="Requests under way").locator("tbody tr th")
+    assert rows.all_inner_texts() == ["aaaaaaaa"]
+    view.get_by_label("Model", exact=True).select_option("another")
+    view.get_by_text("7.77", exact=True).wait_for()
+    assert rows.all_inner_texts() == ["bbbbbbbb"]
+
+
 def test_nothing_jumps_when_requests_come_and_go(visit, snapshot) -> None:
     without = {**snapshot, "requests": [], "time": snapshot["time"] + 1}
     tall = deepcopy(snapshot)

@@ -231,6 +231,23 @@ def test_axe_finds_nothing_serious_and_nothing_is_too_wide(traced, scheme, width
     assert me.page.evaluate("document.querySelector('.view-trace').scrollWidth <= innerWidth")
 
 
+def test_of_several_models_one_is_chosen(visit) -> None:
+    me = visit()
+    asked = []
+
+    def answer(route) -> None:
+        asked.append(route.request.url.partition("?")[2])
+        route.fulfill(json={"traceEvents": EVENTS})
+
+    me.page.route("**/v1/strata/trace*", answer)
+    me.page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "one"}, {"id": "t wo"}]}))
+    me.page.goto(f"{me.url}/#trace")
+    me.page.locator(".view-trace").get_by_label("Model", exact=True).select_option("t wo")
+    while len(asked) < 2:
+        me.page.wait_for_timeout(10)
+    assert asked == ["windows=256", "windows=256&model=t%20wo"]
+
+
 def test_without_windows_it_says_so(visit) -> None:
     me = visit()
     me.page.route("**/v1/strata/trace*", lambda route: route.fulfill(json={"traceEvents": []}))

@@ -12,7 +12,7 @@ from typing import Any
 from strata.cli.session import located
 from strata.config import ModelSettings
 from strata.config.settings import Settings, rope_factor
-from strata.errors import StrataError
+from strata.errors import ConfigError, StrataError
 from strata.loading.bundled import BUNDLED
 from strata.loading.files import ModelFile
 from strata.server.fleet.fleet import Fleet, Member
@@ -35,6 +35,22 @@ class Scripted:
     script: str
     reading_ms: float
     loading_ms: float
+
+
+def check(settings: Settings, models: Sequence[ModelSettings]) -> None:
+    """Refuse what does not go together with the models of a config file.
+
+    Raises:
+        ConfigError: says what.
+    """
+    if models and settings.name is not None:
+        raise ConfigError("name is for a single model; each [[model]] table has a name of its own")
+    early = [model.table.name for model in models if model.table.preload]
+    if len(early) > settings.loaded_models:
+        raise ConfigError(
+            f"preload is set for {', '.join(early)}, but loaded_models lets {settings.loaded_models} be in memory at a "
+            "time; raise it, or leave preload out of some"
+        )
 
 
 @contextmanager

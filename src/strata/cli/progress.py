@@ -17,6 +17,11 @@ def farewell() -> bytes:
     return b"\r\x1b[2K\x1b[?25h" if _shown.is_set() else b"\n"
 
 
+def on_screen(*, drawn: bool) -> None:
+    """Note that a bar is drawn, so that a process that ends on the spot leaves the terminal as it was."""
+    (_shown.set if drawn else _shown.clear)()
+
+
 class Bar:
     """Appears on stderr after a second, if a person looks on, and leaves no trace.
 
@@ -55,7 +60,7 @@ class Bar:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        _shown.set()
+        on_screen(drawn=True)
         # A terminal that went away is found out by whoever writes results.
         with (
             contextlib.suppress(OSError),
@@ -64,4 +69,4 @@ class Bar:
             task = progress.add_task(self.label, total=None)
             while not self._over.wait(0.1):
                 progress.update(task, completed=self._done, total=self._total)
-        _shown.clear()
+        on_screen(drawn=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from strata.cli.app import build
 from strata.cli.context import Context
 from strata.cli.interrupt import Interrupts
+from strata.config.models import OWN, SHARED
 from strata.config.settings import SETTINGS
 
 
@@ -20,6 +21,14 @@ def settings() -> str:
     return "\n".join(lines)
 
 
+def models() -> str:
+    """A table of the keys of a `[[model]]` table."""
+    lines = ["| key | values | |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind.meaning} | {meaning} |" for name, (kind, meaning) in OWN.items()]
+    shared = ", ".join(f"`{name}`" for name in SHARED)
+    return "\n".join([*lines, f"| {shared} | as below | For this model alone. |"])
+
+
 def commands() -> str:
     """Every command with its arguments and options."""
     app = build(Context(Interrupts()))
@@ -28,7 +37,7 @@ def commands() -> str:
     return text[text.index("\n### strata chat") :].strip().replace(started, "")
 
 
-PARTS: dict[str, Callable[[], str]] = {"settings": settings, "commands": commands}
+PARTS: dict[str, Callable[[], str]] = {"models": models, "settings": settings, "commands": commands}
 
 
 def renew(text: str) -> str:

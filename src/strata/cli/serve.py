@@ -60,7 +60,7 @@ def serve(  # noqa: D417  # options are described where they are declared
         if not 0 <= value < math.inf:
             raise UsageError(f"{name} must be a number of at least 0, not {value}")
 
-    from strata.cli.fleet import Scripted, fleet_of
+    from strata.cli.fleet import Scripted, check, fleet_of
     from strata.server.access import warnings
     from strata.server.desk import Desk
     from strata.server.serving import bind
@@ -68,12 +68,13 @@ def serve(  # noqa: D417  # options are described where they are declared
     from strata.text.chat.effort import check_effort
 
     check_effort(settings.effort)
+    models = resolved.models if script is None and file is None else ()
+    check(settings, models)
     options = _options(settings, resolved)
     listener = bind(options)  # before anything is loaded
     with listener:
         for warning in warnings(options):
             context.output.note(f"warning: {warning}")
-        models = resolved.models if script is None and file is None else ()
         scripted = None if script is None else Scripted(str(script.absolute()), reading_ms, loading_ms)
         with fleet_of(settings, models, scripted, context.output.note) as fleet:
             _log_requests(debug=settings.debug)

@@ -21,8 +21,8 @@ OWN: Mapping[str, tuple[Kind, str]] = {
 """Keys of a table that are no settings: kind and meaning."""
 
 SHARED = (
-    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "conversations", "queue", "idle", "cache_ram",
-    "cache_folder", "cache_disk",
+    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "ram", "ngram", "conversations", "queue",
+    "idle", "cache_ram", "cache_folder", "cache_disk",
 )  # fmt: skip
 """Settings that a table may set for its model."""
 

@@ -232,6 +232,7 @@ def network(
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
+    from strata.ops.ngram.host import HostTable
 
     config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
@@ -254,8 +255,12 @@ def network(
     pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
 
+    beside = any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)
+
     def made(*, graphs: bool) -> Network:
         ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
+        if beside:
+            ops.host_table()
         if its is not None:
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))
@@ -296,13 +301,13 @@ def compile_ahead(network: "Network", card: Card) -> None:
         network: without graphs. Its memory keeps what it had, for nothing is launched.
         card: for which.
     """
-    from strata.ops.gpu.upload import DeviceTable
     from strata.ops.kernels.ahead import FEW, compile_all
     from strata.ops.kernels.launches import Target, missing, noted
+    from strata.ops.ngram.host import HostTable
 
     tables = [layer.ple.table for layer in network.weights.layers if layer.ple is not None]
-    if any(isinstance(table, DeviceTable) and table.planes is None for table in tables):
-        return  # torch itself would look rows up by numbers that no kernel has computed
+    if any(isinstance(table, HostTable) or getattr(table, "planes", table) is None for table in tables):
+        return  # the host, or torch itself, would look rows up by numbers that no kernel has computed
     target = Target(card.capability)
     wanted = missing(noted(lambda: warm(network)), target)
     if len(wanted) > FEW:

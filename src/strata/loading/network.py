@@ -13,7 +13,7 @@ from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.ram import measure
-from strata.loading.storage import arranged, check_storage, divide, is_expert
+from strata.loading.storage import arranged, check_storage, divide, hosted, is_expert
 from strata.loading.stretch import stretched
 from strata.loading.touch import touch
 
@@ -117,7 +117,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load, vram, threads)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -148,6 +148,7 @@ def _on_gpu(
     kv: str | None,
     conversations: int,
     on_load: OnLoad | None,
+    ngram: str | None,
     vram: int | None,
     threads: int | None,
 ) -> Loaded | None:
@@ -170,8 +171,13 @@ def _on_gpu(
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
     weights, config = _with_draft(file, load_weights(file.directory, config), config)
+    storage = None
+    if ngram is not None:
+        import torch
+
+        weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
     network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
-    return Loaded(network, inventory.unused, placement)
+    return Loaded(network, inventory.unused, placement, storage)
 
 
 def _on_cpu(

@@ -17,8 +17,10 @@ from strata.memory.reads import Readers, ReadFile
 from strata.memory.tier import ExpertTier
 
 if TYPE_CHECKING:
+    import torch
+
     from strata.model import ModelConfig
-    from strata.model.weights import Weights
+    from strata.model.weights import RowTable, Weights
 
 TABLE = "per_layer_token_embd.weight"
 
@@ -218,26 +220,54 @@ def arranged(
             weights = replace(weights, layers=trunk, mtp=mtp)
         info = directory.tensors.get(TABLE)
         if info is not None and c.ple is not None and (ngram or info.nbytes > LARGE):
-            readers = Readers()  # not behind megabytes of experts
-            storage.readers.append(readers)
-            file = directory.file(info)
-            mapped = None if isinstance(file.mapping, bytes) else (file.buffer, file.mapping)
-            table = Table(ReadFile(info.path), info.offset, info.shape[0], info.row_bytes, mapped)
-            storage.rows = rows_in(
-                ngram or "direct", table, readers, on_progress=told, available=lambda: ram.measure().available
-            )
-            own = NgramTable((info.shape[0], info.shape[1]), info.type, storage.rows)
-            weights = replace(
-                weights,
-                layers=tuple(
-                    layer if layer.ple is None else replace(layer, ple=replace(layer.ple, table=own))
-                    for layer in weights.layers
-                ),
-            )
+            rows = _rows(storage, directory, ngram or "direct", told)
+            weights = _with_table(weights, NgramTable((info.shape[0], info.shape[1]), info.type, rows))
     except BaseException:
         storage.close()
         raise
     return weights, storage
+
+
+def hosted(
+    weights: "Weights", directory: TensorDirectory, ngram: str, device: "torch.device"
+) -> tuple["Weights", Storage]:
+    """Leave the n-gram table in main memory or on the disk, for a model on a GPU.
+
+    Args:
+        weights: as views of the mapped file.
+        directory: that file.
+        ngram: how rows of the table are read.
+        device: where they are needed.
+    """
+    from strata.ops.ngram.host import HostTable
+
+    storage, info = Storage(), directory.tensors.get(TABLE)
+    if info is None:
+        return weights, storage
+    try:
+        rows = _rows(storage, directory, ngram, None)
+    except BaseException:
+        storage.close()
+        raise
+    return _with_table(weights, HostTable((info.shape[0], info.shape[1]), info.type, rows, device)), storage
+
+
+def _rows(storage: Storage, directory: TensorDirectory, mode: str, told: Callable[[Filling], None] | None) -> Rows:
+    readers = Readers()  # not behind megabytes of experts
+    storage.readers.append(readers)
+    info = directory.tensors[TABLE]
+    file = directory.file(info)
+    mapped = None if isinstance(file.mapping, bytes) else (file.buffer, file.mapping)
+    table = Table(ReadFile(info.path), info.offset, info.shape[0], info.row_bytes, mapped)
+    storage.rows = rows_in(mode, table, readers, on_progress=told, available=lambda: ram.measure().available)
+    return storage.rows
+
+
+def _with_table(weights: "Weights", table: "RowTable") -> "Weights":
+    layers = (
+        layer if layer.ple is None else replace(layer, ple=replace(layer.ple, table=table)) for layer in weights.layers
+    )
+    return replace(weights, layers=tuple(layers))
 
 
 def _raw(part: Any) -> Any:

@@ -125,7 +125,7 @@ class Served:
 
     def loaded(self) -> None:
         """The engine is ready: what it says of itself holds from now on."""
-        self._ready = self.client.wait_ready(1.0)
+        self._ready = self.client.ready
 
     def demand(self) -> Ready:
         """What the engine is and takes.

@@ -1,7 +1,7 @@
-"""What is kept, conversation by conversation, for whoever watches. Numbers only: no token of any."""
+"""What is kept, in sums and conversation by conversation, for whoever watches. Numbers only: no token of any."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +29,33 @@ class Kept:
     shared: int
     ram_bytes: int
     used: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """All that is kept, in numbers.
+
+    Attributes:
+        ram_bytes: memory taken.
+        checkpoints: places from which a conversation can go on.
+        leaves: conversations, each up to its end.
+    """
+
+    ram_bytes: int
+    checkpoints: int
+    leaves: int
+
+    @classmethod
+    def of(cls, nodes: "Iterable[Node[Part, Part]]") -> Self:
+        """Of all nodes of a tree."""
+        ram, checkpoints, leaves = 0, 0, 0
+        for node in nodes:
+            ram += node.rows.bytes if node.rows is not None else 0
+            if node.checkpoint is not None:
+                ram += node.checkpoint.bytes
+                checkpoints += 1
+            leaves += not node.children
+        return cls(ram, checkpoints, leaves)
 
 
 def kept(nodes: "Iterable[Node[Part, Part]]", most: int) -> list[Kept]:

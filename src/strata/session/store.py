@@ -12,7 +12,7 @@ from strata.model import State, snapshot
 from strata.model.snapshot import Checkpoint, SnapshotError, Span
 from strata.session.fileformat import StoredFileError
 from strata.session.folder import File, Folder
-from strata.session.kept import Kept, kept
+from strata.session.kept import Kept, Sums, kept
 from strata.session.node import Node
 from strata.session.part import Part
 from strata.session.prefix import Tree
@@ -79,6 +79,8 @@ class Store:
         self._tree: Tree[Part, Part] = Tree()
         self._clock = clock
         self._waiting = False  # the memory's budget is exceeded until files are written
+        self._told: Sums | None = None
+        self._listed: list[Kept] | None = None
         self.counts = Counts()
         if folder:
             self._take_in(folder)
@@ -86,7 +88,7 @@ class Store:
     @property
     def ram_bytes(self) -> int:
         """Memory taken."""
-        return self._tree.bytes
+        return self._sums.ram_bytes
 
     @property
     def disk_bytes(self) -> int:
@@ -96,16 +98,29 @@ class Store:
     @property
     def checkpoints(self) -> int:
         """Places from which a conversation can go on."""
-        return sum(node.checkpoint is not None for node in self._tree)
+        return self._sums.checkpoints
 
     @property
     def leaves(self) -> int:
         """Conversations, each up to its end."""
-        return sum(not node.children for node in self._tree)
+        return self._sums.leaves
 
     def conversations(self, most: int) -> list[Kept]:
         """What is kept, conversation by conversation, the latest used first."""
-        return kept(self._tree, most)
+        if self._listed is None or len(self._listed) < min(most, self.leaves):
+            self._listed = kept(self._tree, most)
+        return self._listed[:most]
+
+    @property
+    def _sums(self) -> Sums:
+        """Sums over the tree, which has thousands of nodes; they are asked for at every sign of life."""
+        if self._told is None:
+            self._told = Sums.of(self._tree)
+        return self._told
+
+    def _changing(self) -> None:
+        """What was told of the tree holds no longer."""
+        self._told = self._listed = None
 
     def known(self, salt: str, tokens: Sequence[int], *, loose: bool = True, every: int = 1) -> int:
         """How many tokens of a prompt need not be read, for all that is known before anything is restored."""
@@ -119,6 +134,7 @@ class Store:
 
         The place is pinned; the caller gives it to `release`. Arguments as for `Tree.find`.
         """
+        self._changing()
         while place := self._tree.find(salt, tokens, len(tokens) - 1, loose=loose, every=every):
             state = self._assemble(place)
             if state:
@@ -157,6 +173,7 @@ class Store:
             Its place, pinned; the caller gives it to `release`. None if it was not kept, with the reason in the log.
             And whether nothing was there before.
         """
+        self._changing()
         if len(symbols) != state.length:
             raise StrataError(f"a state of {state.length} tokens is not that of {len(symbols)} symbols")
         if not symbols:
@@ -190,11 +207,13 @@ class Store:
 
     def discard(self, place: Place) -> None:
         """Forget a state that turned out to be of no use; others behind it stay."""
+        self._changing()
         if place.checkpoint is not None and not place.pins:
             self._give_up(self._tree.remove(place))
 
     def trim(self) -> None:
         """Bring memory and disk back within their budgets, the least recently used first."""
+        self._changing()
         self._trim_ram()
         self._trim_disk()
 
@@ -205,6 +224,7 @@ class Store:
 
     def close(self) -> None:
         """Write everything to files that is not there yet, and wait until that is done."""
+        self._changing()
         if self._folder:
             for salt, node in self._tree.salted():
                 symbols = node.full()

@@ -118,6 +118,11 @@ class Client:
         return self._supervisor.status
 
     @property
+    def ready(self) -> m.Ready | None:
+        """What the engine said of itself when it was ready last, without asking it; None if it never was."""
+        return self._supervisor.ready
+
+    @property
     def stats(self) -> dict[str, Any]:
         """The engine's counters as of its last sign of life (four a second); empty before the first."""
         return self._supervisor.stats

@@ -103,6 +103,12 @@ class Supervisor:
             )
 
     @property
+    def ready(self) -> m.Ready | None:
+        """What the newest engine that was ready said of itself."""
+        with self._changed:
+            return self._ready
+
+    @property
     def stats(self) -> dict[str, Any]:
         """Counters of the engine, as of its last sign of life."""
         with self._changed:

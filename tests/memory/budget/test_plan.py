@@ -10,6 +10,7 @@ from strata.errors import RequestError
 from strata.memory.budget import DoesNotFitError, Machine, Plan, Sizes, Wishes, least, plan
 from strata.memory.budget.advice import changes
 from strata.memory.budget.plan import Arena, Table
+from strata.memory.slots import SlotCache
 from support.machines import GB, cases, released
 
 MANY = settings(max_examples=100, deadline=None)
@@ -160,6 +161,16 @@ def test_an_ordinary_pc() -> None:
     assert one.vram.free < max(kind.slot for kind in one.classes), "what is left goes to experts"
 
 
+def test_the_slot_cache_begins_with_what_is_planned() -> None:
+    layers = [replace(layer, slot=layer.slot * (1 + i % 2)) for i, layer in enumerate(released().layers)]
+    one = plan(Machine(24 * GB, 64 * GB), replace(released(), layers=tuple(layers)), Wishes(context=32768))
+    cache = SlotCache(*one.slot_cache)
+    assert list(cache.sizes) == [layers[0].slot, layers[1].slot]
+    assert list(cache.classes) == [0, 1] * 24
+    assert sum(one.slot_cache[2]) == one.slots
+    assert one.sentences[0].startswith(f"{one.slots:,} of 24,576 experts")
+
+
 def test_all_in_vram() -> None:
     one = plan(Machine(141 * GB, 256 * GB), released(), Wishes(conversations=8))
     assert (one.resident, one.arena, one.table) == (True, Arena.NONE, Table.VRAM)
@@ -223,7 +234,7 @@ def test_wishes_that_make_no_sense(wanted, why) -> None:
 
 
 def test_the_same_share_of_every_layer_is_in_vram() -> None:
-    layers = [replace(layer, slot=layer.slot * (1 + i % 3)) for i, layer in enumerate(released().layers)]
+    layers = [replace(layer, slot=layer.slot * (1 + (i < 5) + (i < 20))) for i, layer in enumerate(released().layers)]
     one = plan(Machine(24 * GB, 128 * GB), replace(released(), layers=tuple(layers)), Wishes(context=32768))
     shares = [kind.in_vram / kind.experts for kind in one.classes]
     assert max(shares) - min(shares) < 1e-3

@@ -51,6 +51,19 @@ def test_visits_of_another_shape(shape) -> None:
         cache().seen(np.zeros(shape, np.int32))
 
 
+def test_visits_are_whole_numbers_of_any_width() -> None:
+    with pytest.raises(SlotError, match="not float64"):
+        cache().seen(np.zeros((1, 2)))
+    for dtype in (np.uint8, np.int16, np.uint16, np.int64, np.uint64):
+        c = cache()
+        assert c.seen(np.array([[1, 3]], dtype)) == 0
+        assert c.counts()[1, 3] > 0
+    for far in (2**32, 2**63 - 1, -(2**32)):  # which are 0, -1 and 0 as 32 bits
+        with pytest.raises(SlotError, match="no expert"):
+            cache().seen(np.array([[0, far]]))
+    assert cache().seen(np.empty((0, 2))) == 0
+
+
 def test_moves_that_are_out_of_date() -> None:
     c = cache()
     first, second = c.moves(1)[0], c.moves(1)[0]

@@ -32,13 +32,17 @@ def test_j06_idle_unload_does_not_race_with_requests(start, tmp_path) -> None:
     say(tmp_path, "one", turn("</think>\n\n" + "x" * 40, size=1, delay_ms=50), "</think>\n\nok")
     site = start("one", models={"one": {"idle": 0.4, "early": True, "awaited": True}})
     until(lambda: site.served.known is not None)
-    pid = site.client.status.pid
-    began = time.monotonic()
-    stream = site.chat_stream()  # two seconds, five times as long as it may be idle
+    with ThreadPoolExecutor(1) as pool:
+        streaming = pool.submit(site.chat_stream)  # two seconds, five times as long as it may be idle
+        until(lambda: site.client.status.running == 1)
+        pid, began = site.client.status.pid, time.monotonic()
+        while site.client.status.running:
+            assert site.client.status.pid == pid, "it was unloaded under a running stream"
+            time.sleep(0.01)
+        assert time.monotonic() - began > 1.5
+        stream = streaming.result()
     assert stream.reasons == ["stop"]
     assert stream.delta("content") == "x" * 40
-    assert time.monotonic() - began > 1.9
-    assert site.client.status.pid == pid, "it was unloaded under a running stream"
     until(lambda: site.client.status.pid is None)
     assert not psutil.pid_exists(pid), "its memory is not given back"
     for path in ("/health", "/live", "/metrics", "/props", "/slots", "/v1/models"):

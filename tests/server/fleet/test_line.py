@@ -173,7 +173,7 @@ class Fleet(RuleBasedStateMachine):
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestFleet.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 
 
 def line(*, turn: float = 10.0) -> Line:

@@ -5,6 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from strata.cli.progress import on_screen
 from strata.memory.budget.shown import shown_bytes
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ EVERY = 30.0
 
 
 class Download:
-    """Shows bytes, speed and the time that is left. What was here before counts as done, but not as speed."""
+    """Shows bytes, speed and the time that is left."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -46,9 +47,11 @@ class Download:
             columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
             self._bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
             self._bar.add_task(self.label, total=None)
+            on_screen(drawn=True)
             self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+            on_screen(drawn=False)

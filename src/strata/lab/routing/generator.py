@@ -64,7 +64,7 @@ CHUNK = 128
 
 
 class Routing:
-    """A model's fixed tables; conversations are drawn from it. The same seed gives the same rows."""
+    """A model's fixed tables; conversations are drawn from it. The same seed gives the same rows in the same pieces."""
 
     def __init__(self, character: Character | None = None, seed: int = 1) -> None:
         """Draw the tables."""

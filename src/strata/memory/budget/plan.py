@@ -9,9 +9,7 @@ there; else those without a slot; else the first of them, and the SSD has the re
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from strata.memory.budget import fill, least
 from strata.memory.budget.account import Account, Part
@@ -22,30 +20,10 @@ from strata.memory.budget.machine import Machine
 from strata.memory.budget.refusal import DoesNotFitError
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.sizes import Sizes
+from strata.memory.budget.tiers import Arena, Table, beside
 from strata.memory.budget.wishes import Wishes
 
 __all__ = ["Account", "Arena", "Part", "Plan", "Table", "plan"]
-
-
-class Arena(StrEnum):
-    """Which experts lie in RAM."""
-
-    NONE = "none"
-    """None: all are in VRAM, or there is no GPU and nothing moves."""
-    ALL = "all"
-    COMPLEMENT = "complement"
-    """Those without a slot in VRAM."""
-    PART = "part"
-    """Some of those; the others are on the SSD."""
-
-
-class Table(StrEnum):
-    """Where the n-gram table lies."""
-
-    NONE = "none"
-    VRAM = "vram"
-    RAM = "ram"
-    SSD = "ssd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +80,23 @@ class Plan:
     def share(self) -> float:
         """The part of the experts that is in VRAM."""
         return self.slots / self.sizes.experts if self.sizes.experts else 1.0
+
+    @property
+    def slot_cache(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """What `memory.slots.SlotCache` begins with: bytes of a slot by class, class of each layer, slots by class."""
+        of_layer = {layer: index for index, one in enumerate(self.classes) for layer in one.layers}
+        return (
+            tuple(one.slot for one in self.classes),
+            tuple(of_layer[layer] for layer in range(len(of_layer))),
+            tuple(one.in_vram for one in self.classes),
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What matters about it, in words."""
+        from strata.memory.budget.words import sentences
+
+        return sentences(self)
 
     @property
     def resident(self) -> bool:
@@ -164,7 +159,7 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
         left += before - own
         more = max(more, min(most_more, left // 2 // page_bytes * page))
     cells = chosen.context + more
-    ram = _ram(machine, sizes, wishes, classes, turn, taken, table)
+    ram = beside(machine, sizes, wishes, classes, turn, taken, table)
     vram = Account.of(
         machine.vram,
         (
@@ -182,77 +177,6 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
         machine, sizes, wishes, "gpu", chosen.context, wishes.conversations, cells, chosen.kv, chosen.drafts,
         sizes.work.rows(passes), ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Ram:
-    account: Account
-    classes: tuple[SlotClass, ...]
-    arena: Arena
-    table: Table
-    ssd: tuple[Part, ...]
-
-
-def _ram(
-    machine: Machine,
-    sizes: Sizes,
-    wishes: Wishes,
-    classes: Sequence[SlotClass],
-    turn: Sequence[int],
-    taken: Counter[int],
-    table: Table,
-) -> _Ram:
-    """Experts without a slot, and the table, in what is left of the RAM."""
-    count = taken.total()
-    rest = turn[count:]
-    stored = [one.stored for one in classes]
-    system = wishes.ram_kept(machine.ram)
-    rows = least.row_cache(sizes) if table is Table.SSD else 0
-    spare = machine.ram - least.HOST - least.STAGING - least.row_cache(sizes) - system
-    parked = least.parked(wishes, spare)
-    room = spare - parked
-    every, outside = sizes.expert_bytes, sum(stored[index] for index in rest)
-    if not rest:
-        arena, nbytes, here = Arena.NONE, 0, Counter[int]()
-    elif room >= every:
-        arena, nbytes, here = Arena.ALL, every, Counter(rest)
-    elif room >= outside:
-        arena, nbytes, here = Arena.COMPLEMENT, outside, Counter(rest)
-    else:
-        fitting = fill.prefix(rest, stored, max(0, room))
-        here = Counter(rest[:fitting])
-        arena, nbytes = Arena.PART, sum(stored[index] * number for index, number in here.items())
-    if table is Table.SSD and arena in {Arena.NONE, Arena.ALL} and room - nbytes >= sizes.table:
-        table, rows = Table.RAM, 0
-    note = {
-        Arena.ALL: "all of them, those with a slot too",
-        Arena.COMPLEMENT: "those without a slot in VRAM",
-        Arena.PART: "of those without a slot in VRAM, what fits",
-    }.get(arena, "")
-    found = tuple(
-        replace(one, in_vram=taken[i], in_ram=here[i], on_ssd=one.experts - taken[i] - here[i])
-        for i, one in enumerate(classes)
-    )
-    ssd = Account.of(
-        0,
-        (
-            Part(least.EXPERTS, sum(one.on_ssd * one.stored for one in found), "read when they are needed"),
-            Part(least.TABLE, sizes.table if table is Table.SSD else 0, f"{shown_bytes(sizes.row)} a token"),
-        ),
-    ).parts
-    account = Account.of(
-        machine.ram,
-        (
-            Part(least.EXPERTS, nbytes, note),
-            Part(least.TABLE, sizes.table if table is Table.RAM else 0),
-            Part(least.TABLE_ROWS, rows, "that were read lately"),
-            Part(least.PARKED, parked, "not running, but not read again"),
-            Part(least.TRAVEL, least.STAGING, "pinned, on the way to the card"),
-            Part(least.PROCESS, least.HOST, "interpreter, libraries, driver"),
-            Part("left to the system", system),
-        ),
-    )
-    return _Ram(account, found, arena, table, ssd)
 
 
 def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:

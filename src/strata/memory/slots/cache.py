@@ -110,6 +110,7 @@ class SlotCache:
         spread = np.arange(every).reshape(self._shape).T.ravel()
         self._members = spread[np.argsort(self._class_of[spread], kind="stable")]
         self._borders = np.searchsorted(self._class_of[self._members], np.arange(len(sizes) + 1))
+        self._each = np.diff(self._borders).tolist()
         self._shelves = [Shelf() for _ in sizes]
         self._books = np.empty((3, len(sizes), 0), np.int64)
         self._make_room(max(slots))
@@ -229,10 +230,7 @@ class SlotCache:
         missed = self._missed[: self._misses]
         self._misses = 0
         self._stamp += 1
-        fills = [
-            shelf.empties > 0 and shelf.landed < end - begin
-            for shelf, begin, end in zip(self._shelves, self._borders, self._borders[1:], strict=False)
-        ]
+        fills = [s.empties > 0 and s.landed < each for s, each in zip(self._shelves, self._each, strict=True)]
         return self._choose(missed, fills, most, NONE if busy is None else self._keys(busy), 0.0)
 
     def fetch(self, wanted: Visits, most: int, busy: Visits | None = None, *, worth: float = 1.0) -> list[Move]:
@@ -352,7 +350,8 @@ class SlotCache:
             return []
         self._busy[busy] = True
         found = passes.choose()(
-            *(keys, self._members, self._borders, np.array(self.slots), np.array(fills)),
+            *(keys, self._members, self._borders, np.array([(s.count, s.empties) for s in self._shelves])),
+            np.array(fills),
             (self._flat, self._class_of, self._arriving, self._busy if len(busy) else NO_FLAGS, self._usage.sums),
             *(self._usage.scales, self._books, worth, self.rule.margin),
             *(min(most, len(self._flat)), self._work, self._out, self._plan),
@@ -379,10 +378,10 @@ class SlotCache:
         self._plan = np.empty((size, 5), np.int64)
 
     def _rows(self, visits: Visits) -> NDArray[np.int32]:
-        if visits.ndim != 2 or visits.shape[1] < 2:
-            raise SlotError(f"visits are rows of layer and expert, not an array of shape {visits.shape}")
+        if visits.ndim != 2 or visits.shape[1] < 2 or (visits.size and visits.dtype.kind not in "iu"):
+            raise SlotError(f"visits are rows of layer and expert, not {visits.dtype} of shape {visits.shape}")
         if visits.dtype != np.int32:
-            visits = visits.clip(-1, max(self._shape))  # so that no number becomes another one
+            visits = visits.astype(np.int64).clip(-1, max(self._shape))  # so that no number becomes another one
         return np.ascontiguousarray(visits, np.int32)
 
     def _keys(self, visits: Visits) -> NDArray[np.int64]:

@@ -96,19 +96,23 @@ def _count(visits, layers, experts, sums, quick, slow, slot_of, stamps, stamp, m
 
 
 @njit
-def _pair(keys, class_, tables, scales, owner, coming, worth, margin, most, work, out, begin):
+def _pair(keys, class_, tables, scales, owner, coming, empties, worth, margin, most, work, out, begin):
     """Pair the best newcomers of a class with its slots: empty ones first, then those whose experts count least."""
     slot_of, class_of, arriving, busy, sums = tables
     quick, slow = scales
     values, places, chosen = work
     out_keys, out_slots, out_gains = out
+    # Whoever is not ahead of nothing by the margin is ahead of nobody.
+    least = 0.0 if empties else margin
     count = 0
     for i in range(len(keys)):
         key = keys[i]
         if slot_of[key] < 0 and class_of[key] == class_ and not arriving[key]:
-            values[count] = -(sums[key, 0] * quick + sums[key, 1] * slow + worth)
-            chosen[count] = key
-            count += 1
+            value = sums[key, 0] * quick + sums[key, 1] * slow + worth
+            if value >= least:
+                values[count] = -value
+                chosen[count] = key
+                count += 1
     newcomers = _lowest(values, count, most, places)
     if newcomers == 0:
         return begin
@@ -138,14 +142,14 @@ def _pair(keys, class_, tables, scales, owner, coming, worth, margin, most, work
     return end
 
 
-def _choose(missed, members, borders, counts, fills, tables, scales, books, worth, margin, most, work, out, plan):
+def _choose(missed, members, borders, slots, fills, tables, scales, books, worth, margin, most, work, out, plan):
     """The best moves of all classes.
 
     Args:
         missed: int64 [n], candidates of classes that do not fill; of equal ones the first goes first.
         members: int64 [L x E], all experts, class by class: candidates of classes that fill.
         borders: int64 [C + 1], where a class's members begin and end.
-        counts: int64 [C], slots.
+        slots: int64 [C, 2], how many there are, and how many of them are empty.
         fills: bool [C].
         tables: slot_of int32, class_of int16, arriving bool, busy bool or [0], sums float64 [., 2], each [L x E].
         scales: see `Usage`.
@@ -162,11 +166,13 @@ def _choose(missed, members, borders, counts, fills, tables, scales, books, wort
     """
     owner, coming, generation = books[0], books[1], books[2]
     found = 0
-    for class_ in range(len(counts)):
-        if counts[class_]:
+    for class_ in range(len(slots)):
+        count, empties = slots[class_, 0], slots[class_, 1]
+        if count:
             keys = members[borders[class_] : borders[class_ + 1]] if fills[class_] else missed
-            mine, theirs = owner[class_, : counts[class_]], coming[class_, : counts[class_]]
-            found = _pair(keys, class_, tables, scales, mine, theirs, worth, margin, most, work, out, found)
+            mine, theirs = owner[class_, :count], coming[class_, :count]
+            more = (mine, theirs, empties, worth, margin, most, work, out, found)
+            found = _pair(keys, class_, tables, scales, *more)
     values, places, _ = work
     out_keys, out_slots, out_gains = out
     for i in range(found):
@@ -199,7 +205,7 @@ def choose() -> Callable[..., Any]:
     tables = f"Tuple(({SLOTS}, {KINDS}, {FLAGS}, {FLAGS}, {SUMS}))"
     work, out = f"Tuple(({COUNTS}, {KEYS}, {KEYS}))", f"Tuple(({KEYS}, {KEYS}, {COUNTS}))"
     arguments = (
-        *(KEYS, KEYS, KEYS, KEYS, FLAGS, tables, "UniTuple(float64, 2)", BOOKS),
+        *(KEYS, KEYS, KEYS, PLAN, FLAGS, tables, "UniTuple(float64, 2)", BOOKS),
         *("float64", "float64", "int64", work, out, PLAN),
     )
     return compiled(_choose, f"int64({', '.join(arguments)})")

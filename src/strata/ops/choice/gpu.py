@@ -140,16 +140,14 @@ def accept(ids, tokens, bad, stops, first, accepted, kept, ROWS: tl.constexpr, S
 
 
 @triton.jit
-def link(tokens, bad, told, floor, going, ids, found, FIRST: tl.constexpr, PDL: tl.constexpr):
+def link(tokens, bad, told, floor, ids, found, PDL: tl.constexpr):
     """A chain's next token: to the host, and to the step that follows. Grid: (1,).
 
     Args:
         tokens, bad, told: as `best` leaves them for one row, with one alternative.
         floor: int32 [1], the bits of the least probability of a token; the chain ends before one that has less.
-        going: int32 [1], out: 1 while the chain has not ended.
         ids: int32 [1], out: what the next step is fed, whether the chain has ended or not.
-        found: int32 [1], out: the token, or -1.
-        FIRST: of the chain.
+        found: int32 [1], out: the token, or -1, where the chain ends.
     """
     release(PDL)
     wait(PDL)
@@ -157,9 +155,5 @@ def link(tokens, bad, told, floor, going, ids, found, FIRST: tl.constexpr, PDL: 
     least = tl.load(floor).to(tl.float32, bitcast=True)
     # The likeliest weighs one, of this sum.
     sure = least * tl.load(told + 1).to(tl.float32, bitcast=True) <= 1.0
-    on = sure & (tl.load(bad) == 0)
-    if not FIRST:
-        on = on & (tl.load(going) != 0)
-    tl.store(going, on.to(tl.int32))
     tl.store(ids, token)
-    tl.store(found, tl.where(on, token, -1))
+    tl.store(found, tl.where(sure & (tl.load(bad) == 0), token, -1))

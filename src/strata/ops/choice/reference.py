@@ -66,4 +66,4 @@ def look(logits: F32, row: RowWish, banned: NDArray[np.int64], temperature: floa
 
 def inverse(temperature: float) -> np.float32:
     """What differences are multiplied by: nothing where only the likeliest matter, and nothing infinite."""
-    return np.float32(min(1 / temperature, 1e30) if temperature else 0.0)
+    return np.float32(min(max(1 / temperature, 1e-30), 1e30) if temperature else 0.0)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class GpuBatch:
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
         choice: where the device chooses; made when it is first asked to.
+        asked: rows of an n-gram table that is not on the device, on their way.
     """
 
     counts: tuple[int, ...]
@@ -73,6 +75,7 @@ class GpuBatch:
     segments: tuple[Segment, ...] = ()
     spare_places: list[int] = field(default_factory=list)
     choice: Choice | None = None
+    asked: Any = None
 
     @classmethod
     def empty(cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device) -> "GpuBatch":

@@ -42,8 +42,7 @@ class Chained:
         given: float32 [T, S*H], residuals of the first step.
         tokens, bad: int32 [1], of the newest step.
         told: int32 [4], what `choice.best` says of it.
-        going: int32 [1], whether the chain has not ended.
-        found: where the host reads the tokens, int32 [steps], -1 from the end of the chain on.
+        found: where the host reads the tokens, int32 [steps]; the chain ends at the first that is -1.
         record: the graph, once the shape was met a second time.
     """
 
@@ -55,7 +54,6 @@ class Chained:
     tokens: Tensor
     bad: Tensor
     told: Tensor
-    going: Tensor
     found: Told
     record: Recording | None = None
     met: bool = False
@@ -150,8 +148,8 @@ class Chains:
             )  # fmt: skip
             following = chain.batches[i + 1].ids if i + 1 < len(chain.batches) else chain.tokens
             choice.link[(1,)](
-                chain.tokens, chain.bad, chain.told, chain.numbers[-1:], chain.going, following,
-                chain.found.numbers[i:], FIRST=i == 0, **self._launch, num_warps=1,
+                chain.tokens, chain.bad, chain.told, chain.numbers[-1:], following, chain.found.numbers[i:],
+                **self._launch, num_warps=1,
             )  # fmt: skip
 
     def _empty(self, count: int, depth: int) -> Chained:
@@ -179,7 +177,6 @@ class Chains:
             tokens=ints(1),
             bad=ints(1),
             told=ints(4),
-            going=ints(1),
             found=Told(found, torch.cuda.Event() if on_gpu else None),
         )
 

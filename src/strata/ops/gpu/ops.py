@@ -32,6 +32,7 @@ from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import gated_mean
 from strata.ops.matvec.triton import MAX_ROWS, PlaneMatrix, quantise
 from strata.ops.ngram import gpu as ngram
+from strata.ops.ngram.host import HostTable
 from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import PASS_MOST, Prompt
 from strata.ops.qsa import gpu as qsa
@@ -177,6 +178,11 @@ class GpuOps:
                 self._windows[counts] = batch
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
+
+    def host_table(self) -> None:
+        """The n-gram table is not on the device (`strata.ops.ngram.host`)."""
+        if self._prompt is not None:
+            self._prompt.hosted = True
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""
@@ -602,16 +608,31 @@ class GpuOps:
         """See `Ops.ngram_numbers`; computed and read by `ngram_gate`, on a branch of its own."""
         return batch
 
-    def ngram_ask(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
-        """See `Ops.ngram_ask`."""
+    def ngram_ask(self, numbers: GpuBatch, w: weights.Ple) -> GpuBatch:
+        """See `Ops.ngram_ask`. The host needs the numbers of a table that is not here before anything else."""
+        if isinstance(w.table, HostTable):
+            table, batch, wanted = w.table, numbers, self._numbers(numbers)
+
+            def ask() -> None:
+                batch.asked = table.ask(wanted)
+
+            self._on_host(ask)
         return numbers
 
     def ngram_rows(self, asked: GpuBatch, w: weights.Ple) -> GpuBatch:  # noqa: ARG002  # see `ngram_numbers`
         """See `Ops.ngram_rows`."""
         return asked
 
-    def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
-        """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
+    def _on_host(self, action: Callable[[], None]) -> None:
+        """Let the host do something here, in every repetition of what is being recorded, too."""
+        if self._recording is None:
+            action()
+            return
+        self._branches.forget()
+        self._recording.host(action)
+
+    def _numbers(self, batch: GpuBatch) -> Tensor:
+        """Numbers of the table's rows: int64 [T, rows of a token]."""
         ple = self._c.ple
         assert ple is not None
         out = torch.empty((batch.rows, ple.rows_per_token), dtype=torch.int64, device=self._device)
@@ -619,15 +640,38 @@ class GpuOps:
             batch.ids, self._pool.history, batch.slots, batch.first, batch.owner, *self._hash, out,
             N=ple.n, HEADS=ple.heads, EOS=ple.eos, num_warps=1, **self._launch,
         )  # fmt: skip
+        return out
+
+    def _embedding(self, batch: GpuBatch, w: weights.Ple) -> tuple[Tensor, Tensor]:
+        """Keys [T, S*H] and values [T, H] of the rows' n-grams, raw."""
         assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(out.reshape(-1)).reshape(batch.rows, -1)
+        x = w.table.rows(self._numbers(batch).reshape(-1)).reshape(batch.rows, -1)
+        return self._projected(x, w)
+
+    def _projected(self, x: Tensor, w: weights.Ple) -> tuple[Tensor, Tensor]:
         rows = Rows(x, quantise(x))
         return linear(rows, w.key), linear(rows, w.value)
+
+    def _brought(self, batch: GpuBatch, table: HostTable) -> Tensor:
+        """Rows that were asked for, float32 [T, ..]. They were under way while the layers before were computed."""
+        ple = self._c.ple
+        assert ple is not None
+        x = torch.empty((batch.rows, ple.rows_per_token * ple.width), dtype=torch.float32, device=self._device)
+
+        def take() -> None:
+            x.copy_(table.answer(batch.asked).view_as(x))
+
+        self._on_host(take)
+        return x
 
     def ngram_gate(self, residual: Streams, e: GpuBatch, w: weights.Ple) -> NgramGated:
         """See `Ops.ngram_gate`. The embeddings depend on ids alone: their branch runs beside the layers before."""
         c, batch = self._c, e
-        embedding = self._branches.begin("n-grams", partial(self._embedding, batch, w), early=True)
+        if isinstance(w.table, HostTable):
+            brought = self._brought(batch, w.table)
+            embedding = self._branches.begin("n-grams", partial(self._projected, brought, w))
+        else:
+            embedding = self._branches.begin("n-grams", partial(self._embedding, batch, w), early=True)
         residual.x = self._settled(residual)
         gated, normed = torch.empty_like(residual.x), torch.empty_like(residual.x)
         ngram.gate[(batch.rows, c.S)](

@@ -1,6 +1,6 @@
 """Launches that are captured once and repeated from then on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ class Recording:
         """An empty record; whatever it works in may be overwritten by a record `beside` it, and the reverse."""
         self._memory: Any = None if beside is None else beside.memory
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._steps: list[Callable[[], None]] = []
         self._capture: torch.cuda.graph | None = None
 
     @property
@@ -31,7 +32,7 @@ class Recording:
         self._capture = torch.cuda.graph(torch.cuda.CUDAGraph(), pool=self._memory)
         with self._capture:
             yield
-        self._graphs.append(self._capture.cuda_graph)
+        self._keep(self._capture.cuda_graph)
         self._capture = None
 
     def cut(self) -> None:
@@ -39,12 +40,21 @@ class Recording:
         assert self._capture is not None
         done = self._capture.cuda_graph
         done.capture_end()
-        self._graphs.append(done)
+        self._keep(done)
         following = torch.cuda.CUDAGraph()
         following.capture_begin(pool=done.pool())
         self._capture.cuda_graph = following
 
+    def host(self, action: Callable[[], None]) -> None:
+        """Inside `capture`, as `cut`: between the parts the host does something, each time; not now."""
+        self.cut()
+        self._steps.append(action)
+
+    def _keep(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graphs.append(graph)
+        self._steps.append(graph.replay)
+
     def replay(self) -> None:
         """Run it all again."""
-        for graph in self._graphs:
-            graph.replay()
+        for step in self._steps:
+            step()

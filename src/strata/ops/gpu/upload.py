@@ -231,11 +231,12 @@ class Upload:
             scales = torch.from_numpy(np.concatenate([np.stack(rows), ones], axis=1)).to(self._device)
         return Slots(where, data, torch.arange(count, dtype=torch.int32, device=self._device), -1, scales)
 
-    def _table(self, table: weights.RowTable) -> DeviceTable:
+    def _table(self, table: weights.RowTable) -> weights.RowTable:
+        if not isinstance(table, FileTable):
+            return table  # it brings rows over by itself
         known = self._tables.get(id(table))
         if known is not None:
             return known
-        assert isinstance(table, FileTable)
         stored = table.stored()
         name = stored.type.name
         if name in LAYOUTS:

@@ -23,8 +23,19 @@ CORE = frozenset(
         *("product.4096", "low_rank.4096", "gated_mean.4096", "exact.4096", "planes.Q5_K"),
         *("gate_up.IQ3_XXS.512", "gate_up.IQ3_XXS.4096", "gate_up.Q4_K.32", "down.IQ4_NL.4096"),
         *("arrange.4096", "count", "order", "combine", "convolve", "gate", "tail", "pairs", "scan"),
-        *("cells.q8", "dense.q8", "sparse.q8"),
-        *("cells", "score", "dense", "sparse", "write_norm", "write", "halve", "swiglu", "floats.fp32", "finely"),
+        *(
+            "cells",
+            "score",
+            "dense",
+            "sparse",
+            "sparse.q8",
+            "write_norm",
+            "write",
+            "halve",
+            "swiglu",
+            "floats.fp32",
+            "finely",
+        ),
     )
 )
 """What CI has the time to compile."""

@@ -15,6 +15,9 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rows import gpu as rows
 
+OTHERS = frozenset(("look.adjust", "look.accept", "look.draw"))
+"""What CI does not take the time to compile: nothing in it that the others do not have."""
+
 _F, _I, _L, _B = "*fp32", "*i32", "*i64", "*bf16"
 _ROWS = {"q": "*i8", "s": _F, "sums": _F}
 _HEADS = {"NK": 16, "NV": 48, "D": 128}
@@ -155,10 +158,10 @@ def _choice(pdl: dict[str, bool]) -> list[Kernel]:
     best = {**parts, "tokens": _I, "bad": _I, "told": _I, "PARTS": "i32"}
     accept = dict.fromkeys(("ids", "tokens", "bad", "stops", "first", "accepted", "kept"), _I)
     given = {"logits": _F, "banned": "*i8", **parts, "V": "i32", "PARTS": "i32"}
-    link = dict.fromkeys(("tokens", "bad", "told", "floor", "going", "ids", "found"), _I)
+    link = dict.fromkeys(("tokens", "bad", "told", "floor", "ids", "found"), _I)
     kernels = [
         _kernel("choice.accept", choice.accept, accept, {"ROWS": 8, "STOPS": 16, **pdl}),
-        _kernel("choice.link", choice.link, link, {"FIRST": False, **pdl}),
+        _kernel("choice.link", choice.link, link, pdl),
     ]
     kernels += _look(pdl)
     for top, entries in ((1, 128), (20, 4096)):

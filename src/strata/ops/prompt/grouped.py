@@ -111,7 +111,9 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None) -> 
 
 def among(ids: Tensor, slots: Slots) -> Tensor:
     """Choices ``int32 [room, topk]`` of experts that have a slot; others become a number that no expert has."""
-    return torch.where(slots.slot_of[ids.long()] >= 0, ids, slots.experts)
+    # Where launches are only noted, choices are whatever lay in memory.
+    there = slots.slot_of[ids.long().clamp(0, slots.experts - 1)] >= 0
+    return torch.where(there, ids, slots.experts)
 
 
 def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, counts: Tensor) -> Tensor:

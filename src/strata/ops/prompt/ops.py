@@ -23,6 +23,7 @@ from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
+from strata.ops.ngram.host import HostTable
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
@@ -57,6 +58,7 @@ class Prompt:
     Attributes:
         streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
             for what is launched depends on what is missing.
+        hosted: the n-gram table is not on the device; nothing is recorded, for the host fetches its rows in between.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Prompt:
         self._met: set[tuple[int, int]] = set()
         self._memory: Any = None  # that all records share
         self.streaming: Streaming | None = None
+        self.hosted = False
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -94,7 +97,7 @@ class Prompt:
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
         blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
-        if self._graphs and count <= RECORDED and self.streaming is None:
+        if self._graphs and count <= RECORDED and self.streaming is None and not self.hosted:
             shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
             batch = self._kept.get(shape)
             if batch is None:
@@ -375,15 +378,19 @@ class Prompt:
         )  # fmt: skip
         return batch, out
 
-    def ngram_ask(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> tuple[PromptBatch, Tensor]:  # noqa: ARG002  # they are here
-        """See `Ops.ngram_ask`."""
-        return numbers
+    def ngram_ask(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> tuple[PromptBatch, Any]:
+        """See `Ops.ngram_ask`; a table on the device is asked when it is needed."""
+        batch, wanted = numbers
+        return (batch, w.table.ask(wanted)) if isinstance(w.table, HostTable) else numbers
 
-    def ngram_rows(self, asked: tuple[PromptBatch, Tensor], w: weights.Ple) -> PromptRows:
+    def ngram_rows(self, asked: tuple[PromptBatch, Any], w: weights.Ple) -> PromptRows:
         """See `Ops.ngram_rows`."""
         batch, wanted = asked
-        assert isinstance(w.table, DeviceTable)
-        x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
+        if isinstance(w.table, HostTable):
+            x = w.table.answer(wanted).reshape(batch.room, -1)
+        else:
+            assert isinstance(w.table, DeviceTable)
+            x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
         half = self._half(*x.shape)
         streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
         return PromptRows(half, batch.counts)

@@ -39,6 +39,12 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     ],
     "/v1/strata/trace": [
         {
+            "name": "model",
+            "in": "query",
+            "description": "whose; without, the first one's",
+            "schema": {"type": "string"},
+        },
+        {
             "name": "windows",
             "in": "query",
             "description": "how many of the last",
@@ -48,6 +54,6 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
                 "maximum": routes.MOST_WINDOWS,
                 "default": routes.WINDOWS,
             },
-        }
+        },
     ],
 }

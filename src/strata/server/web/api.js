@@ -40,7 +40,11 @@ export class Api {
       let response;
       try {
         response = await fetch(address(path), {
-          method: method ?? (body === undefined ? "GET" : "POST"), headers, signal, cache: "no-store", referrerPolicy: "no-referrer",
+          method: method ?? (body === undefined ? "GET" : "POST"),
+          headers,
+          signal,
+          cache: "no-store",
+          referrerPolicy: "no-referrer",
           body: body === undefined ? undefined : JSON.stringify(body),
         });
       } catch (error) {
@@ -114,7 +118,11 @@ export class Api {
 export function sleep(milliseconds, signal) {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
-    const done = () => { clearTimeout(timer); signal?.removeEventListener("abort", done); resolve(); };
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
     const timer = setTimeout(done, milliseconds);
     signal?.addEventListener("abort", done);
   });
@@ -169,6 +177,6 @@ async function* events(body, signal) {
       }
     }
   } finally {
-    reader.cancel().catch(() => {});  // a reader that leaves ends the server's work
+    reader.cancel().catch(() => {}); // a reader that leaves ends the server's work
   }
 }

@@ -47,10 +47,21 @@ const keys = new Keys();
 const api = new Api(keys);
 const health = new Health();
 const model = new Model(api);
-const context = { api, health, model, keys, toast, announce, copy, open: (name) => { location.hash = name; } };
+const context = {
+  api,
+  health,
+  model,
+  keys,
+  toast,
+  announce,
+  copy,
+  open: (name) => {
+    location.hash = name;
+  },
+};
 
 const main = document.getElementById("main");
-const views = new Map();  // name to {element, view}: what mount returned
+const views = new Map(); // name to {element, view}: what mount returned
 let current = null;
 
 function wanted() {
@@ -62,9 +73,16 @@ async function show() {
   const tab = wanted();
   if (current?.tab === tab) return;
   const before = current;
-  const entry = views.get(tab.name) ?? { element: h("section.view", { class: `view-${tab.name}`, "aria-label": tab.title }), view: null, visible: false };
+  const entry = views.get(tab.name) ?? {
+    element: h("section.view", { class: `view-${tab.name}`, "aria-label": tab.title }),
+    view: null,
+    visible: false,
+  };
   current = { tab, entry };
-  if (before) { leave(before.entry); before.entry.element.hidden = true; }
+  if (before) {
+    leave(before.entry);
+    before.entry.element.hidden = true;
+  }
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.hash === `#${tab.name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -79,8 +97,16 @@ async function show() {
       entry.view = (await module.mount(entry.element, context)) ?? {};
     } catch (error) {
       console.error(error);
-      views.delete(tab.name);  // the next visit tries again
-      fill(entry.element, h("div.page", {}, h("h1", {}, tab.title), h("p.quiet", {}, "This view could not be loaded. Reload the page to try again.")));
+      views.delete(tab.name); // the next visit tries again
+      fill(
+        entry.element,
+        h(
+          "div.page",
+          {},
+          h("h1", {}, tab.title),
+          h("p.quiet", {}, "This view could not be loaded. Reload the page to try again."),
+        ),
+      );
     }
   }
   if (current?.entry === entry) enter(entry);
@@ -99,12 +125,22 @@ function leave(entry) {
 }
 
 function start() {
-  fill(document.querySelector(".tabs"), TABS.map((tab) => h("a", { href: `#${tab.name}` }, tab.title)));
-  const forget = iconButton("key", "Forget the key", () => {
-    keys.set("");
-    toast("The key is forgotten.");
-  }, { hidden: !keys.current });
-  keys.addEventListener("change", () => { forget.hidden = !keys.current; });
+  fill(
+    document.querySelector(".tabs"),
+    TABS.map((tab) => h("a", { href: `#${tab.name}` }, tab.title)),
+  );
+  const forget = iconButton(
+    "key",
+    "Forget the key",
+    () => {
+      keys.set("");
+      toast("The key is forgotten.");
+    },
+    { hidden: !keys.current },
+  );
+  keys.addEventListener("change", () => {
+    forget.hidden = !keys.current;
+  });
   fill(document.querySelector(".top-end"), stateSign(health, model), forget, themeButton());
   banner(document.querySelector(".banner"), health);
 
@@ -112,11 +148,14 @@ function start() {
   document.addEventListener("visibilitychange", () => {
     if (current) (document.hidden ? leave : enter)(current.entry);
   });
-  document.querySelector(".skip").addEventListener("click", (event) => {  // its hash is no view
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    // its hash is no view
     event.preventDefault();
     main.focus();
   });
-  health.addEventListener("change", () => { if (health.ready) model.load(); });
+  health.addEventListener("change", () => {
+    if (health.ready) model.load();
+  });
   show();
   health.start();
 }

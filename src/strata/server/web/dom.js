@@ -15,9 +15,11 @@ export function h(tag, props = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
     else if (key === "data") Object.assign(element.dataset, value);
-    else if (key === "style") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
+    else if (key === "style")
+      for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else if (key === "class") element.classList.add(...String(value).split(" ").filter(Boolean));
-    else if (key === "value" || key === "checked" || key === "selected" || key === "indeterminate") element[key] = value;
+    else if (key === "value" || key === "checked" || key === "selected" || key === "indeterminate")
+      element[key] = value;
     else element.setAttribute(key, value === true ? "" : String(value));
   }
   element.append(...nodes(children));
@@ -38,13 +40,20 @@ export function s(tag, props = {}, ...children) {
 
 /** A picture of icons.svg; it says nothing, the button around it does. */
 export function icon(name) {
-  return s("svg", { class: "icon", "aria-hidden": "true", focusable: "false", viewBox: "0 0 24 24" },
-    s("use", { href: `static/icons.svg#${name}` }));
+  return s(
+    "svg",
+    { class: "icon", "aria-hidden": "true", focusable: "false", viewBox: "0 0 24 24" },
+    s("use", { href: `static/icons.svg#${name}` }),
+  );
 }
 
 /** A button that is only a picture; `label` is its name for everybody. */
 export function iconButton(name, label, listener, props = {}) {
-  return h("button.icon-button", { type: "button", "aria-label": label, title: label, on: { click: listener }, ...props }, icon(name));
+  return h(
+    "button.icon-button",
+    { type: "button", "aria-label": label, title: label, on: { click: listener }, ...props },
+    icon(name),
+  );
 }
 
 /** Put other children into an element. */
@@ -54,7 +63,9 @@ export function fill(element, ...children) {
 }
 
 function nodes(children) {
-  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
     .map((child) => (child instanceof Node ? child : String(child)));
 }
 

@@ -1,6 +1,8 @@
 """Grammars compiled for one vocabulary."""
 
+import hashlib
 import json
+from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,13 @@ _LONGEST_REASON = 1000
 
 _LONGEST = 1024
 """Bytes of the longest token that llguidance's tree can hold; a longer one, like one of none, fits no grammar."""
+
+
+_MOST_RIGHT = 1024
+_RIGHT: OrderedDict[bytes, None] = OrderedDict()
+"""Digests of the grammars that were found right last."""
+
+_RIGHT_LOCK = Lock()
 
 
 class Grammars:
@@ -121,16 +130,25 @@ class _View:
 
 
 def check_grammar(grammar: Grammar | None, *, thinking: bool = False, calls: str = "") -> None:
-    """Refuse a grammar without building anything for a vocabulary.
+    """Refuse a grammar without building anything for a vocabulary. What was right lately is not looked at again.
 
     Raises:
         RequestError: it is wrong, or uses what llguidance cannot do; the text says what and where.
     """
+    name = hashlib.blake2b(repr((grammar, thinking, calls)).encode()).digest()
+    with _RIGHT_LOCK:
+        if name in _RIGHT:
+            _RIGHT.move_to_end(name)
+            return
     source = composed(grammar, thinking=thinking, calls=calls)
     with no_panic():
         wrong = LLMatcher.validate_grammar(source)
     if wrong:
         raise _unusable(grammar, wrong)
+    with _RIGHT_LOCK:
+        _RIGHT[name] = None
+        if len(_RIGHT) > _MOST_RIGHT:
+            _RIGHT.popitem(last=False)
 
 
 def composed(grammar: Grammar | None, *, thinking: bool, calls: str) -> str:

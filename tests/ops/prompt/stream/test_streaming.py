@@ -26,7 +26,10 @@ class Shelf:
     """Experts of some layers in RAM, as the device has them; and what came when."""
 
     def __init__(self, whole, missing):
-        self.whole, self._missing, self.log = whole, missing, []
+        self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
+
+    def begin(self):
+        self.passes += 1
 
     def missing(self, layer):
         return self._missing[layer]
@@ -116,6 +119,7 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     visited = [set(ids.flatten().tolist()) for ids in chosen]
     wanted = [(layer, e) for layer, some in enumerate(missing) for e in some if costs is ALL or e in visited[layer]]
     assert came == wanted
+    assert shelf.passes == 1
     assert (streaming.passes, streaming.asked, streaming.brought) == (1, costs is SOME, len(wanted))
 
 

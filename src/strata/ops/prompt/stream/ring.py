@@ -13,10 +13,11 @@ from strata.ops.prompt.stream.schedule import Group, Schedule
 
 
 class Layers(Protocol):
-    """Where the experts of a model's layers are.
+    """Where the experts of a model's layers are."""
 
-    Whoever owns them leaves them there while a pass runs: which experts have slots does not change meanwhile.
-    """
+    def begin(self) -> None:
+        """A pass begins: which experts have slots does not change until the next one does."""
+        ...
 
     def missing(self, layer: int) -> Sequence[int]:
         """Experts of a layer that have no slot on the device."""
@@ -66,7 +67,8 @@ class Ring:
         self._free: dict[int, Any] = {}
 
     def missing(self) -> list[Sequence[int]]:
-        """Experts that each layer lacks now."""
+        """Experts that each layer lacks, as a pass begins."""
+        self._layers.begin()
         return [self._layers.missing(layer) for layer in range(self._count)]
 
     def begin(self, missing: Sequence[Sequence[int]] | None) -> None:

@@ -7,8 +7,24 @@ export function tablist(label, entries) {
   const buttons = [];
   const panels = entries.map(({ title, content }) => {
     const tab = uid("tab");
-    const panel = h("div.tabpanel", { id: uid("panel"), role: "tabpanel", "aria-labelledby": tab, tabindex: "0" }, content);
-    buttons.push(h("button.tab", { id: tab, type: "button", role: "tab", "aria-controls": panel.id, on: { click: () => choose(buttons.findIndex((one) => one.id === tab)) } }, title));
+    const panel = h(
+      "div.tabpanel",
+      { id: uid("panel"), role: "tabpanel", "aria-labelledby": tab, tabindex: "0" },
+      content,
+    );
+    buttons.push(
+      h(
+        "button.tab",
+        {
+          id: tab,
+          type: "button",
+          role: "tab",
+          "aria-controls": panel.id,
+          on: { click: () => choose(buttons.findIndex((one) => one.id === tab)) },
+        },
+        title,
+      ),
+    );
     return panel;
   });
   function choose(place, focus = false) {
@@ -22,15 +38,30 @@ export function tablist(label, entries) {
       buttons[place].scrollIntoView({ block: "nearest", inline: "nearest" });
     }
   }
-  const list = h("div.tablist", { role: "tablist", "aria-label": label, on: {
-    keydown: (event) => {
-      const at = buttons.indexOf(document.activeElement);
-      const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      choose((to + buttons.length) % buttons.length, true);
+  const list = h(
+    "div.tablist",
+    {
+      role: "tablist",
+      "aria-label": label,
+      on: {
+        keydown: (event) => {
+          const at = buttons.indexOf(document.activeElement);
+          const to = {
+            ArrowRight: at + 1,
+            ArrowDown: at + 1,
+            ArrowLeft: at - 1,
+            ArrowUp: at - 1,
+            Home: 0,
+            End: buttons.length - 1,
+          }[event.key];
+          if (to === undefined) return;
+          event.preventDefault();
+          choose((to + buttons.length) % buttons.length, true);
+        },
+      },
     },
-  } }, buttons);
+    buttons,
+  );
   choose(0);
   return h("div.tabbed", {}, list, panels);
 }

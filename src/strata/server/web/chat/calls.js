@@ -9,8 +9,13 @@ export class CallBlock {
   constructor() {
     this.words = h("span");
     this.body = h("div.call-body");
-    this.element = h("details.call", { open: true }, h("summary", {}, icon("tool"), this.words, icon("right")), this.body);
-    this.source = null;  // while it is written
+    this.element = h(
+      "details.call",
+      { open: true },
+      h("summary", {}, icon("tool"), this.words, icon("right")),
+      this.body,
+    );
+    this.source = null; // while it is written
     this.done = false;
   }
 
@@ -22,7 +27,7 @@ export class CallBlock {
     if (this.done) {
       fill(this.body, plain(call) ?? renderCode(pretty(call.arguments), call.type === "custom" ? "" : "json"));
     } else {
-      if (!this.source) fill(this.body, h("pre.plain.mono", {}, this.source = document.createTextNode("")));
+      if (!this.source) fill(this.body, h("pre.plain.mono", {}, (this.source = document.createTextNode(""))));
       this.source.appendData(call.arguments.slice(this.source.length));
     }
   }
@@ -38,9 +43,22 @@ function plain(call) {
     return null;
   }
   const entries = value && typeof value === "object" && !Array.isArray(value) ? Object.entries(value) : null;
-  if (!entries || entries.some(([, one]) => (typeof one === "object" && one !== null) || String(one).length > 200 || String(one).includes("\n"))) return null;
+  if (
+    !entries ||
+    entries.some(
+      ([, one]) => (typeof one === "object" && one !== null) || String(one).length > 200 || String(one).includes("\n"),
+    )
+  )
+    return null;
   if (!entries.length) return h("p.quiet.small", {}, "without arguments");
-  return h("dl.arguments", {}, entries.map(([name, one]) => [h("dt.mono", {}, name), h("dd.mono", {}, typeof one === "string" ? one : JSON.stringify(one))]));
+  return h(
+    "dl.arguments",
+    {},
+    entries.map(([name, one]) => [
+      h("dt.mono", {}, name),
+      h("dd.mono", {}, typeof one === "string" ? one : JSON.stringify(one)),
+    ]),
+  );
 }
 
 function pretty(text) {
@@ -53,7 +71,18 @@ function pretty(text) {
 
 /** What a tool gave back. */
 export function resultBlock(message) {
-  return h("details.call.done", { open: message.content.length < 600 },
+  return h(
+    "details.call.done",
+    { open: message.content.length < 600 },
     h("summary", {}, icon("check"), h("span", {}, "Result of ", h("strong.mono", {}, message.name)), icon("right")),
-    h("div.call-body", {}, h("pre.plain", { tabindex: "0", "aria-label": `Result of ${message.name}`, role: "group" }, message.content || "(empty)")));
+    h(
+      "div.call-body",
+      {},
+      h(
+        "pre.plain",
+        { tabindex: "0", "aria-label": `Result of ${message.name}`, role: "group" },
+        message.content || "(empty)",
+      ),
+    ),
+  );
 }

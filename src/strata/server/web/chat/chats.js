@@ -6,7 +6,7 @@ import { EMPTY, settingsFrom } from "./settings.js";
 import { newId } from "./store.js";
 import { pathOf, pick, titleOf } from "./tree.js";
 
-const SAVE = 1000;  // milliseconds between two writings of an answer under way
+const SAVE = 1000; // milliseconds between two writings of an answer under way
 
 /**
  * Dispatches "list" (chats, their order or what is under way), "path" (the messages of the current chat) and "message"
@@ -14,9 +14,9 @@ const SAVE = 1000;  // milliseconds between two writings of an answer under way
  */
 export class Chats extends EventTarget {
   list = [];
-  chat = null;  // the current one; a new one is not in the list before its first message
-  nodes = [];  // its messages
-  runs = new Map();  // message id to Run, of all chats
+  chat = null; // the current one; a new one is not in the list before its first message
+  nodes = []; // its messages
+  runs = new Map(); // message id to Run, of all chats
   #store;
   #context;
 
@@ -30,7 +30,9 @@ export class Chats extends EventTarget {
   /** Read the list, and begin a new chat or go on with the one named. */
   async start(id) {
     this.list = await this.#store.chats();
-    this.list.forEach((chat) => { chat.settings = settingsFrom(chat.settings); });
+    this.list.forEach((chat) => {
+      chat.settings = settingsFrom(chat.settings);
+    });
     if (!id || !(await this.open(id))) this.fresh();
     this.#say("list");
   }
@@ -67,7 +69,7 @@ export class Chats extends EventTarget {
     for (const node of nodes) {
       const run = this.runs.get(node.id);
       if (run) Object.assign(node, run.message);
-      else if (node.state === "running") node.state = "stopped";  // the page was closed in the middle of it
+      else if (node.state === "running") node.state = "stopped"; // the page was closed in the middle of it
     }
     this.chat = chat;
     this.nodes = nodes.map((node) => this.runs.get(node.id)?.message ?? node);
@@ -102,7 +104,7 @@ export class Chats extends EventTarget {
     Object.assign(answer, { state: "running", error: null });
     const before = answer.usage?.answer ?? 0;
     return this.#run(answer, this.path).then(() => {
-      if (answer.usage) answer.usage.answer += before;  // the answer is both parts
+      if (answer.usage) answer.usage.answer += before; // the answer is both parts
       this.#save([answer]);
       return answer;
     });
@@ -112,7 +114,16 @@ export class Chats extends EventTarget {
   async answer(message, results) {
     let parent = message.id;
     const made = results.map(({ call, content }, place) => {
-      const one = { id: newId(), chat: this.chat.id, parent, role: "tool", call: call.id, name: call.name, content, created: Date.now() + place };
+      const one = {
+        id: newId(),
+        chat: this.chat.id,
+        parent,
+        role: "tool",
+        call: call.id,
+        name: call.name,
+        content,
+        created: Date.now() + place,
+      };
       parent = one.id;
       return one;
     });
@@ -175,8 +186,19 @@ export class Chats extends EventTarget {
 
   #answer(parent) {
     const answer = {
-      id: newId(), chat: this.chat.id, parent, role: "assistant", content: "", reasoning: "", thought: null, calls: [], created: Date.now(),
-      state: "running", error: null, usage: null, speed: null,
+      id: newId(),
+      chat: this.chat.id,
+      parent,
+      role: "assistant",
+      content: "",
+      reasoning: "",
+      thought: null,
+      calls: [],
+      created: Date.now(),
+      state: "running",
+      error: null,
+      usage: null,
+      speed: null,
     };
     this.nodes.push(answer);
     this.chat.picks = pick(this.chat.picks, answer);
@@ -198,7 +220,8 @@ export class Chats extends EventTarget {
     let body;
     try {
       body = bodyOf(path, chat.settings, this.#context.model.name);
-    } catch (error) {  // the tools are not JSON
+    } catch (error) {
+      // the tools are not JSON
       Object.assign(message, { state: "failed", error: { status: 400, code: "tools", message: error.message } });
     }
     if (body) {

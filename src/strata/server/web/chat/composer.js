@@ -4,7 +4,7 @@ import { fill, h, icon } from "../dom.js";
 import { fenced } from "./files.js";
 import { EFFORTS } from "./settings.js";
 
-const LARGEST = 2 << 20;  // bytes of a text file
+const LARGEST = 2 << 20; // bytes of a text file
 
 export class Composer {
   /**
@@ -14,25 +14,69 @@ export class Composer {
   constructor(does) {
     this.does = does;
     this.area = h("textarea", {
-      rows: 1, "aria-label": "Your message", placeholder: "Write a message", autocomplete: "off",
+      rows: 1,
+      "aria-label": "Your message",
+      placeholder: "Write a message",
+      autocomplete: "off",
       on: {
-        input: () => { this.#grow(); does.typed(this.area.value); this.#show(); },
+        input: () => {
+          this.#grow();
+          does.typed(this.area.value);
+          this.#show();
+        },
         keydown: (event) => this.#key(event),
       },
     });
-    this.effort = h("select.pill", { "aria-label": "Thinking", title: "How hard the model thinks before it answers", on: { change: () => { this.#label(); does.effort(this.effort.value); } } },
-      EFFORTS.map(([value, words]) => h("option", { value }, `Thinking: ${words.toLowerCase()}`)));
-    this.model = h("select.pill", { "aria-label": "Model", title: "Which model answers", hidden: true, on: { change: () => does.model(this.model.value) } });
+    this.effort = h(
+      "select.pill",
+      {
+        "aria-label": "Thinking",
+        title: "How hard the model thinks before it answers",
+        on: {
+          change: () => {
+            this.#label();
+            does.effort(this.effort.value);
+          },
+        },
+      },
+      EFFORTS.map(([value, words]) => h("option", { value }, `Thinking: ${words.toLowerCase()}`)),
+    );
+    this.model = h("select.pill", {
+      "aria-label": "Model",
+      title: "Which model answers",
+      hidden: true,
+      on: { change: () => does.model(this.model.value) },
+    });
     this.tools = h("button.pill", { type: "button", on: { click: does.tools } });
     this.button = h("button.send", { type: "submit" });
     this.note = h("p.note.numbers");
-    this.element = h("form.composer", { on: { submit: (event) => { event.preventDefault(); this.#press(); } } },
-      h("div.box", {}, this.area, h("div.row", {}, this.model, this.effort, this.tools, h("span.grow"), this.note, this.button)));
+    this.element = h(
+      "form.composer",
+      {
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            this.#press();
+          },
+        },
+      },
+      h(
+        "div.box",
+        {},
+        this.area,
+        h("div.row", {}, this.model, this.effort, this.tools, h("span.grow"), this.note, this.button),
+      ),
+    );
     this.area.addEventListener("paste", (event) => this.#take(event, event.clipboardData));
-    this.element.addEventListener("dragover", (event) => { if (event.dataTransfer.types.includes("Files")) event.preventDefault(); });
+    this.element.addEventListener("dragover", (event) => {
+      if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+    });
     this.element.addEventListener("drop", (event) => this.#take(event, event.dataTransfer));
     this.element.addEventListener("mousedown", (event) => {
-      if (event.target.closest(".box") && !event.target.closest("textarea, button, select")) { event.preventDefault(); this.area.focus(); }
+      if (event.target.closest(".box") && !event.target.closest("textarea, button, select")) {
+        event.preventDefault();
+        this.area.focus();
+      }
     });
     this.running = false;
     this.#show();
@@ -42,13 +86,23 @@ export class Composer {
   update({ running, models, model, effort, tools, toolsFault, note }) {
     this.running = running;
     this.model.hidden = models.length < 2;
-    if (this.model.options.length !== models.length || models.some((name, place) => this.model.options[place].value !== name)) {
-      fill(this.model, models.map((name) => h("option", { value: name }, name)));
+    if (
+      this.model.options.length !== models.length ||
+      models.some((name, place) => this.model.options[place].value !== name)
+    ) {
+      fill(
+        this.model,
+        models.map((name) => h("option", { value: name }, name)),
+      );
     }
     this.model.value = model;
     this.effort.value = effort;
     this.#label();
-    fill(this.tools, icon("tool"), toolsFault ? "Tools: look again" : tools ? `${tools} tool${tools === 1 ? "" : "s"}` : "Tools");
+    fill(
+      this.tools,
+      icon("tool"),
+      toolsFault ? "Tools: look again" : tools ? `${tools} tool${tools === 1 ? "" : "s"}` : "Tools",
+    );
     this.tools.classList.toggle("on", tools > 0);
     this.tools.classList.toggle("fault", toolsFault);
     fill(this.note, note);
@@ -90,7 +144,7 @@ export class Composer {
   }
 
   #key(event) {
-    if (event.isComposing || event.keyCode === 229) return;  // an input method is at work: Enter is its own
+    if (event.isComposing || event.keyCode === 229) return; // an input method is at work: Enter is its own
     if (event.key === "Enter" && !event.shiftKey && !event.altKey && !matchMedia("(pointer: coarse)").matches) {
       event.preventDefault();
       if (!this.running && this.area.value.trim()) this.does.send(this.area.value);

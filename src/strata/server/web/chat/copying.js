@@ -8,5 +8,7 @@ export async function copyCode(event) {
   const done = await copy(button.closest(".code").querySelector("code").textContent);
   button.textContent = done ? "Copied" : "Not allowed";
   announce(done ? "Copied" : "The browser did not allow it");
-  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  setTimeout(() => {
+    button.textContent = "Copy";
+  }, 1500);
 }

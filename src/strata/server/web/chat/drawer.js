@@ -18,9 +18,14 @@ export class Drawer {
     this.#query = matchMedia(`(min-width: ${wide})`);
     this.#dialog = h("dialog.drawer", { class: side, "aria-label": panel.getAttribute("aria-label") ?? button.title });
     this.#dialog.addEventListener("close", () => this.#show());
-    this.#dialog.addEventListener("click", (event) => { if (event.target === this.#dialog) this.close(); });
+    this.#dialog.addEventListener("click", (event) => {
+      if (event.target === this.#dialog) this.close();
+    });
     layout.append(this.#dialog);
-    this.#query.addEventListener("change", () => { this.#dialog.close(); this.#show(); });
+    this.#query.addEventListener("change", () => {
+      this.#dialog.close();
+      this.#show();
+    });
     this.#show();
   }
 

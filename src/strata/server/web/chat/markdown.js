@@ -8,33 +8,89 @@ import { Marked } from "../vendor/marked.esm.js";
 import DOMPurify from "../vendor/purify.es.mjs";
 import { highlight, language, onGrammar } from "./highlight.js";
 
-const HARMLESS = /^<(?:br\s*\/?|\/?(?:sub|sup|kbd))>$/i;  // tags without attributes that models like
+const HARMLESS = /^<(?:br\s*\/?|\/?(?:sub|sup|kbd))>$/i; // tags without attributes that models like
 const GOOD_LINK = /^(?:https?:\/\/|mailto:)/i;
 const ALLOWED = {
   ALLOWED_TAGS: [
-    "a", "blockquote", "br", "button", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "kbd", "li", "ol", "p", "pre", "span",
-    "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "a",
+    "blockquote",
+    "br",
+    "button",
+    "code",
+    "del",
+    "div",
+    "em",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "kbd",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
   ],
-  ALLOWED_ATTR: ["aria-label", "class", "data-copy", "data-lang", "href", "rel", "role", "start", "tabindex", "target", "title", "type"],
+  ALLOWED_ATTR: [
+    "aria-label",
+    "class",
+    "data-copy",
+    "data-lang",
+    "href",
+    "rel",
+    "role",
+    "start",
+    "tabindex",
+    "target",
+    "title",
+    "type",
+  ],
   ALLOWED_URI_REGEXP: GOOD_LINK,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
-ALLOWED.ADD_URI_SAFE_ATTR = ["aria-label", "class", "data-copy", "data-lang", "rel", "role", "start", "tabindex", "target", "title", "type"];
+ALLOWED.ADD_URI_SAFE_ATTR = [
+  "aria-label",
+  "class",
+  "data-copy",
+  "data-lang",
+  "rel",
+  "role",
+  "start",
+  "tabindex",
+  "target",
+  "title",
+  "type",
+];
 
-const escape = (text) => text.replace(/[&<>"']/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" })[c]);
+const escape = (text) =>
+  text.replace(/[&<>"']/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" })[c]);
 
 const marked = new Marked({ gfm: true, breaks: true });
 marked.use({
-  extensions: [mathOf("mathInline", "inline", /^(?:\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]*[^\s$\\]\$(?!\d))/), mathOf("mathBlock", "inline", /^(?:\\\[[\s\S]+?\\\]|\$\$[\s\S]+?\$\$)/)],
+  extensions: [
+    mathOf("mathInline", "inline", /^(?:\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]*[^\s$\\]\$(?!\d))/),
+    mathOf("mathBlock", "inline", /^(?:\\\[[\s\S]+?\\\]|\$\$[\s\S]+?\$\$)/),
+  ],
   renderer: {
     html({ text, block }) {
       if (HARMLESS.test(text.trim())) return text.trim().toLowerCase();
       return block ? `<p class="verbatim">${escape(text.trimEnd())}</p>` : escape(text);
     },
     heading({ tokens, depth }) {
-      const level = Math.min(depth + 2, 6);  // the view and the message have the levels above
+      const level = Math.min(depth + 2, 6); // the view and the message have the levels above
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
     code({ text, lang }) {
@@ -54,7 +110,8 @@ marked.use({
       return `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "done" : "to do"}"></span>`;
     },
     table({ header, rows }) {
-      const cells = (row, tag) => `<tr>${row.map((cell) => `<${tag}${cell.align ? ` class="${cell.align}"` : ""}>${this.parser.parseInline(cell.tokens)}</${tag}>`).join("")}</tr>`;
+      const cells = (row, tag) =>
+        `<tr>${row.map((cell) => `<${tag}${cell.align ? ` class="${cell.align}"` : ""}>${this.parser.parseInline(cell.tokens)}</${tag}>`).join("")}</tr>`;
       const body = rows.map((row) => cells(row, "td")).join("");
       return `<div class="table" tabindex="0" role="group" aria-label="Table"><table><thead>${cells(header, "th")}</thead><tbody>${body}</tbody></table></div>`;
     },
@@ -64,7 +121,8 @@ marked.use({
 /** Mathematics keeps its source, which Markdown would otherwise take for emphasis and escapes. */
 function mathOf(name, level, rule) {
   return {
-    name, level,
+    name,
+    level,
     start: (text) => text.search(/\\[([]|\$/),
     tokenizer(text) {
       const found = rule.exec(text);
@@ -78,9 +136,11 @@ function mathOf(name, level, rule) {
 function codeBlock(text, word) {
   const name = language(word);
   const lit = highlight(text, name);
-  return `<div class="code" role="group" aria-label="Code${word ? `, ${escape(word)}` : ""}"><div class="code-head"><span class="code-lang">${escape(word) || "text"}</span>`
-    + '<button type="button" class="code-copy" data-copy="code">Copy</button></div>'
-    + `<pre tabindex="0"><code${name ? ` data-lang="${name}"` : ""}${lit === null ? "" : ' class="lit"'}>${lit ?? escape(text)}</code></pre></div>`;
+  return (
+    `<div class="code" role="group" aria-label="Code${word ? `, ${escape(word)}` : ""}"><div class="code-head"><span class="code-lang">${escape(word) || "text"}</span>` +
+    '<button type="button" class="code-copy" data-copy="code">Copy</button></div>' +
+    `<pre tabindex="0"><code${name ? ` data-lang="${name}"` : ""}${lit === null ? "" : ' class="lit"'}>${lit ?? escape(text)}</code></pre></div>`
+  );
 }
 
 function clean(html) {
@@ -94,7 +154,9 @@ export function blocks(text) {
 
 /** The elements of blocks that `blocks` gave. */
 export function nodesOf(tokens) {
-  return [...clean(marked.parser(tokens)).childNodes].filter((node) => node.nodeType === Node.ELEMENT_NODE || node.data.trim());
+  return [...clean(marked.parser(tokens)).childNodes].filter(
+    (node) => node.nodeType === Node.ELEMENT_NODE || node.data.trim(),
+  );
 }
 
 /** A whole text. */

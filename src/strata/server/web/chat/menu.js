@@ -5,9 +5,33 @@ import { h, icon, iconButton, uid } from "../dom.js";
 /** @param {string} label @param {[string, string, () => void][]} entries  picture, words, what it does */
 export function menuButton(label, entries) {
   const id = uid("menu");
-  const items = entries.map(([picture, words, run]) => h("button.menu-item", { type: "button", role: "menuitem", tabindex: "-1", on: { click: () => { close(true); run(); } } }, icon(picture), words));
+  const items = entries.map(([picture, words, run]) =>
+    h(
+      "button.menu-item",
+      {
+        type: "button",
+        role: "menuitem",
+        tabindex: "-1",
+        on: {
+          click: () => {
+            close(true);
+            run();
+          },
+        },
+      },
+      icon(picture),
+      words,
+    ),
+  );
   const menu = h("div.menu", { id, role: "menu", "aria-label": label, popover: "auto" }, items);
-  const button = iconButton("more", label, () => { if (menu.togglePopover()) items[0].focus(); }, { "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id });
+  const button = iconButton(
+    "more",
+    label,
+    () => {
+      if (menu.togglePopover()) items[0].focus();
+    },
+    { "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id },
+  );
   const close = (back) => {
     menu.hidePopover();
     if (back) button.focus();

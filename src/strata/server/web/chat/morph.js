@@ -24,7 +24,8 @@ function morph(old, wanted) {
     else old.data = wanted.data;
   } else if (old.nodeType === Node.ELEMENT_NODE) {
     for (const { name } of [...old.attributes]) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of wanted.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name, value } of wanted.attributes)
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     morphChildren(old, [...wanted.childNodes]);
   }
 }

@@ -16,29 +16,80 @@ export class Panel {
     this.fields = new Map();
     const system = uid("system");
     const tools = uid("tools");
-    this.system = h("textarea.input", { id: system, rows: 4, placeholder: "How the model should behave in this chat", on: { input: () => this.#set({ system: this.system.value }) } });
+    this.system = h("textarea.input", {
+      id: system,
+      rows: 4,
+      placeholder: "How the model should behave in this chat",
+      on: { input: () => this.#set({ system: this.system.value }) },
+    });
     this.toolsText = h("textarea.input.mono.code-input", {
-      id: tools, rows: 7, spellcheck: "false", autocomplete: "off", autocapitalize: "off", placeholder: '[{"name": …, "description": …, "parameters": …}]',
-      "aria-describedby": `${tools}-said`, on: { input: () => { this.#set({ tools: this.toolsText.value }); this.#judge(); } },
+      id: tools,
+      rows: 7,
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+      placeholder: '[{"name": …, "description": …, "parameters": …}]',
+      "aria-describedby": `${tools}-said`,
+      on: {
+        input: () => {
+          this.#set({ tools: this.toolsText.value });
+          this.#judge();
+        },
+      },
     });
     this.toolsSaid = h("p", { id: `${tools}-said`, "aria-live": "polite" });
     this.toolsOn = h("input", { type: "checkbox", on: { change: () => this.#set({ toolsOn: this.toolsOn.checked }) } });
     const heading = uid("settings");
-    this.element = h("section.panel", { "aria-labelledby": heading },
-      h("header", {}, h("h2", { id: heading }, "Settings of this chat"), iconButton("close", "Close the settings", close)),
-      h("div.panel-body", {},
+    this.element = h(
+      "section.panel",
+      { "aria-labelledby": heading },
+      h(
+        "header",
+        {},
+        h("h2", { id: heading }, "Settings of this chat"),
+        iconButton("close", "Close the settings", close),
+      ),
+      h(
+        "div.panel-body",
+        {},
         h("div.field", {}, h("label", { for: system }, "System prompt"), this.system),
-        h("fieldset.numbers-grid", {}, h("legend.label", {}, "Sampling"), NUMBERS.map((one) => this.#number(one))),
+        h(
+          "fieldset.numbers-grid",
+          {},
+          h("legend.label", {}, "Sampling"),
+          NUMBERS.map((one) => this.#number(one)),
+        ),
         h("p.hint.small.quiet", {}, "An empty field is the server's own value."),
-        h("div.field", {},
-          h("div.spread", {}, h("label", { for: tools }, "Tools"), h("label.check.small", {}, this.toolsOn, " offer them to the model")),
+        h(
+          "div.field",
+          {},
+          h(
+            "div.spread",
+            {},
+            h("label", { for: tools }, "Tools"),
+            h("label.check.small", {}, this.toolsOn, " offer them to the model"),
+          ),
           this.toolsText,
           this.toolsSaid,
-          h("div.actions.start", {},
+          h(
+            "div.actions.start",
+            {},
             h("button.button", { type: "button", on: { click: () => this.#example() } }, "Insert an example"),
-            h("button.button.plain", { type: "button", on: { click: () => this.#format() } }, "Format")),
-          h("p.hint.small.quiet", {}, "JSON as OpenAI or Anthropic take it. When the model calls one, you write what it gives back: nothing is run.")),
-        h("div.actions.start", {}, h("button.button.plain", { type: "button", on: { click: () => this.#reset() } }, "Reset all settings"))));
+            h("button.button.plain", { type: "button", on: { click: () => this.#format() } }, "Format"),
+          ),
+          h(
+            "p.hint.small.quiet",
+            {},
+            "JSON as OpenAI or Anthropic take it. When the model calls one, you write what it gives back: nothing is run.",
+          ),
+        ),
+        h(
+          "div.actions.start",
+          {},
+          h("button.button.plain", { type: "button", on: { click: () => this.#reset() } }, "Reset all settings"),
+        ),
+      ),
+    );
   }
 
   /** Show these. */
@@ -69,7 +120,15 @@ export class Panel {
 
   #number({ name, label, hint, min, max, step, whole }) {
     const id = uid(name);
-    const input = h("input.input.numbers", { id, type: "number", inputmode: whole ? "numeric" : "decimal", min, max, step: whole ? 1 : "any", "aria-describedby": `${id}-hint` });
+    const input = h("input.input.numbers", {
+      id,
+      type: "number",
+      inputmode: whole ? "numeric" : "decimal",
+      min,
+      max,
+      step: whole ? 1 : "any",
+      "aria-describedby": `${id}-hint`,
+    });
     const said = h("span.hint", { id: `${id}-hint` }, hint);
     input.addEventListener("input", () => {
       const numbers = { ...this.settings.numbers };
@@ -100,7 +159,8 @@ export class Panel {
     let fault = false;
     try {
       const tools = readTools(this.toolsText.value);
-      if (tools.length) words = `${tools.length} tool${tools.length === 1 ? "" : "s"}: ${tools.map((tool) => (tool.function ?? tool.custom ?? tool).name).join(", ")}`;
+      if (tools.length)
+        words = `${tools.length} tool${tools.length === 1 ? "" : "s"}: ${tools.map((tool) => (tool.function ?? tool.custom ?? tool).name).join(", ")}`;
     } catch (error) {
       words = error.message;
       fault = true;

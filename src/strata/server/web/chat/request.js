@@ -17,7 +17,11 @@ export function bodyOf(path, settings, model) {
   }
   const tools = settings.toolsOn ? readTools(settings.tools) : [];
   return {
-    model: model || "default", messages, stream: true, stream_options: { include_usage: true }, return_progress: true,
+    model: model || "default",
+    messages,
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
     ...(tools.length ? { tools } : {}),
     ...(settings.effort ? { reasoning_effort: settings.effort } : {}),
     ...settings.numbers,
@@ -27,12 +31,17 @@ export function bodyOf(path, settings, model) {
 function sent(one) {
   if (one.role === "user") return { role: "user", content: one.content };
   if (one.role === "tool") return { role: "tool", tool_call_id: one.call, content: one.content };
-  const calls = one.calls.filter(whole).map((call) => (call.type === "custom"
-    ? { id: call.id, type: "custom", custom: { name: call.name, input: call.arguments } }
-    : { id: call.id, type: "function", function: { name: call.name, arguments: call.arguments || "{}" } }));
-  if (!one.content.trim() && !calls.length) return null;  // nothing came of it
+  const calls = one.calls
+    .filter(whole)
+    .map((call) =>
+      call.type === "custom"
+        ? { id: call.id, type: "custom", custom: { name: call.name, input: call.arguments } }
+        : { id: call.id, type: "function", function: { name: call.name, arguments: call.arguments || "{}" } },
+    );
+  if (!one.content.trim() && !calls.length) return null; // nothing came of it
   return {
-    role: "assistant", content: one.content,
+    role: "assistant",
+    content: one.content,
     ...(one.reasoning ? { reasoning_content: one.reasoning } : {}),
     ...(calls.length ? { tool_calls: calls } : {}),
   };
@@ -58,7 +67,9 @@ export function take(chunk, message, now) {
   if (chunk.usage) {
     const { prompt_tokens: prompt, completion_tokens: answer } = chunk.usage;
     message.usage = {
-      prompt, answer, cached: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
+      prompt,
+      answer,
+      cached: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
       thought: chunk.usage.completion_tokens_details?.reasoning_tokens ?? 0,
     };
   }
@@ -71,7 +82,8 @@ export function take(chunk, message, now) {
     message.began ??= now;
     message.reasoning += delta.reasoning_content;
   }
-  if ((delta.content || delta.tool_calls) && message.reasoning && message.thought === null) message.thought = now - message.began;
+  if ((delta.content || delta.tool_calls) && message.reasoning && message.thought === null)
+    message.thought = now - message.began;
   if (delta.content) message.content += delta.content;
   for (const part of delta.tool_calls ?? []) {
     const call = (message.calls[part.index] ??= { id: "", type: "function", name: "", arguments: "" });

@@ -3,7 +3,7 @@
 import { ApiError, sleep } from "../api.js";
 import { take } from "./request.js";
 
-const PATIENCE = 10 * 60_000;  // milliseconds to wait for a server that loads or is full
+const PATIENCE = 10 * 60_000; // milliseconds to wait for a server that loads or is full
 
 /**
  * Dispatches "update" when `message` or one of the fields changed, and "end" at the end.
@@ -44,7 +44,10 @@ export class Run extends EventTarget {
           message.state = "stopped";
           break;
         }
-        const told = error instanceof ApiError ? error : new ApiError(0, `This page made a mistake: ${error.message}`, { code: "page" });
+        const told =
+          error instanceof ApiError
+            ? error
+            : new ApiError(0, `This page made a mistake: ${error.message}`, { code: "page" });
         if (!(error instanceof ApiError)) console.error(error);
         if (this.#health.ready && told.status !== 429) this.#health.check();
         if (!this.#mayWait(told, attempt) || Date.now() > deadline) {
@@ -72,7 +75,11 @@ export class Run extends EventTarget {
       if (event.data === undefined) continue;
       if (event.data === "[DONE]") break;
       const chunk = JSON.parse(event.data);
-      if (chunk.error) throw new ApiError(statusOf(chunk.error), chunk.error.message, { code: chunk.error.code ?? "", type: chunk.error.type });
+      if (chunk.error)
+        throw new ApiError(statusOf(chunk.error), chunk.error.message, {
+          code: chunk.error.code ?? "",
+          type: chunk.error.type,
+        });
       const told = take(chunk, message, Date.now());
       if (told.finish) finish = told.finish;
       if (told.progress) {

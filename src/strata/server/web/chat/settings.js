@@ -1,7 +1,12 @@
 // What a chat is asked with. Absent values are the server's own.
 
 export const EFFORTS = [
-  ["", "Default"], ["none", "Off"], ["low", "Low"], ["medium", "Medium"], ["high", "High"], ["max", "Max"],
+  ["", "Default"],
+  ["none", "Off"],
+  ["low", "Low"],
+  ["medium", "Medium"],
+  ["high", "High"],
+  ["max", "Max"],
 ];
 
 /** Fields of the panel: name in the request, words, and what is allowed. */
@@ -10,9 +15,33 @@ export const NUMBERS = [
   { name: "top_p", label: "Top p", hint: "of the likeliest that make up this share", min: 0, max: 1, step: 0.01 },
   { name: "top_k", label: "Top k", hint: "of so many; 0 is all", min: 0, max: 1_000_000, step: 1, whole: true },
   { name: "min_p", label: "Min p", hint: "of those with this share of the likeliest", min: 0, max: 1, step: 0.01 },
-  { name: "max_tokens", label: "Longest answer", hint: "tokens, thinking included", min: 1, max: 10_000_000, step: 1, whole: true },
-  { name: "thinking_budget", label: "Thinking budget", hint: "tokens; then the answer begins", min: 0, max: 10_000_000, step: 1, whole: true },
-  { name: "seed", label: "Seed", hint: "the same seed, the same answer", min: -2147483648, max: 4_294_967_295, step: 1, whole: true },
+  {
+    name: "max_tokens",
+    label: "Longest answer",
+    hint: "tokens, thinking included",
+    min: 1,
+    max: 10_000_000,
+    step: 1,
+    whole: true,
+  },
+  {
+    name: "thinking_budget",
+    label: "Thinking budget",
+    hint: "tokens; then the answer begins",
+    min: 0,
+    max: 10_000_000,
+    step: 1,
+    whole: true,
+  },
+  {
+    name: "seed",
+    label: "Seed",
+    hint: "the same seed, the same answer",
+    min: -2147483648,
+    max: 4_294_967_295,
+    step: 1,
+    whole: true,
+  },
 ];
 
 export const EMPTY = { model: "", system: "", effort: "", tools: "", toolsOn: true, numbers: {} };
@@ -23,7 +52,8 @@ export function settingsFrom(value) {
   const numbers = {};
   for (const { name, min, max, whole } of NUMBERS) {
     const number = given.numbers?.[name];
-    if (typeof number === "number" && number >= min && number <= max && (!whole || Number.isInteger(number))) numbers[name] = number;
+    if (typeof number === "number" && number >= min && number <= max && (!whole || Number.isInteger(number)))
+      numbers[name] = number;
   }
   return {
     model: typeof given.model === "string" ? given.model.slice(0, 200) : "",

@@ -7,7 +7,7 @@ const NAME = "strata";
 export class Store extends EventTarget {
   fault = null;
   #database = null;
-  #unsaved = new Map();  // "store/id" to the record, or null for one to be deleted
+  #unsaved = new Map(); // "store/id" to the record, or null for one to be deleted
   #channel = null;
   #writing = Promise.resolve();
 
@@ -35,7 +35,9 @@ export class Store extends EventTarget {
 
   /** The messages of a chat, in no order. */
   async messages(chat) {
-    const found = await this.#read((database) => database.transaction("messages").objectStore("messages").index("chat").getAll(chat));
+    const found = await this.#read((database) =>
+      database.transaction("messages").objectStore("messages").index("chat").getAll(chat),
+    );
     return this.#with("messages", found).filter((message) => message.chat === chat);
   }
 

@@ -6,10 +6,10 @@ import { morphChildren } from "./morph.js";
 export class Streamed {
   #element;
   #text = "";
-  #settled = 0;  // characters whose blocks are complete
-  #kept = 0;  // elements of those
+  #settled = 0; // characters whose blocks are complete
+  #kept = 0; // elements of those
   #timer = 0;
-  #cost = 0;  // milliseconds that the last rendering took
+  #cost = 0; // milliseconds that the last rendering took
 
   /** @param {HTMLElement} element  empty; belongs to this from now on */
   constructor(element, after = () => {}) {
@@ -21,7 +21,7 @@ export class Streamed {
   write(text) {
     this.#text = text;
     if (this.#timer) return;
-    const pause = Math.min(400, Math.max(30, this.#cost * 4));  // at most a fifth of the time goes into this
+    const pause = Math.min(400, Math.max(30, this.#cost * 4)); // at most a fifth of the time goes into this
     this.#timer = setTimeout(() => {
       this.#timer = 0;
       this.#show(heal);
@@ -40,7 +40,8 @@ export class Streamed {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.#text = text;
-    if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) {  // a link's address may stand behind its use
+    if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) {
+      // a link's address may stand behind its use
       morphChildren(this.#element, render(normal(text)));
       this.after();
     } else {
@@ -56,7 +57,7 @@ export class Streamed {
     let last = before(tokens, tokens.length);
     if (last > 0 && ITEM.test(tokens[last].raw)) last = before(tokens, last);
     const done = tokens.slice(0, Math.max(last, 0));
-    if (tokens.map((token) => token.raw).join("") !== tail) done.length = 0;  // then nothing is said about places
+    if (tokens.map((token) => token.raw).join("") !== tail) done.length = 0; // then nothing is said about places
     const complete = done.flatMap((token) => nodesOf([token]));
     const size = done.reduce((sum, token) => sum + token.raw.length, 0);
     const open = nodesOf(blocks(healing(tail.slice(size))));
@@ -87,11 +88,13 @@ function normal(text) {
  * heading waits.
  */
 export function heal(text) {
-  if (/^ {0,3}(?:`{3,}|~{3,})/.test(text)) return text.replace(/\n {0,3}[`~]{1,2}$/, "");  // in code nothing is a marker
+  if (/^ {0,3}(?:`{3,}|~{3,})/.test(text)) return text.replace(/\n {0,3}[`~]{1,2}$/, ""); // in code nothing is a marker
   let healed = text.replace(/(^|\n)[ \t]*(?:[-=*_+#>|]+|\d{1,9}[.)]?|`{1,2}|~{1,2})[ \t]*$/, "$1");
   if (/^\|[^\n]*(?:\n[|:\- ]*)?$/.test(healed)) return "";
-  healed = healed.replace(/!?\[([^\]\n]*)$/, "$1").replace(/!?\[([^\]\n]*)\]\([^)\n]*$/, "$1").replace(/(?<![*_`~])[*_`~]{1,3}$/, (end, place) =>
-    odd(healed.slice(0, place), end) ? end : "");
+  healed = healed
+    .replace(/!?\[([^\]\n]*)$/, "$1")
+    .replace(/!?\[([^\]\n]*)\]\([^)\n]*$/, "$1")
+    .replace(/(?<![*_`~])[*_`~]{1,3}$/, (end, place) => (odd(healed.slice(0, place), end) ? end : ""));
   const line = healed.slice(healed.lastIndexOf("\n\n") + 1);
   if (odd(line, "`")) return `${healed}\``;
   const plain = line.replace(/`[^`]*`/g, "");

@@ -1,16 +1,17 @@
 // The messages of one chat, top to bottom, and the scrolling that follows them.
 
 import { fill, h, icon } from "../dom.js";
+import { Answer } from "./answer.js";
 import { copyCode } from "./copying.js";
-import { Answer, Question, Result } from "./message.js";
+import { Question, Result } from "./question.js";
 import { childrenOf } from "./tree.js";
 
-const NEAR = 60;  // pixels from the bottom that still count as being there
+const NEAR = 60; // pixels from the bottom that still count as being there
 
 export class Transcript {
-  #views = new Map();  // message id to its view
+  #views = new Map(); // message id to its view
   #following = true;
-  #at = 0;  // where following last left the scroller
+  #at = 0; // where following last left the scroller
   #does;
 
   /** @param {object} does  what messages can have done: edit, retry, resume, answer, again, show */
@@ -19,10 +20,21 @@ export class Transcript {
     this.list = h("div.messages");
     this.empty = h("div.empty");
     this.element = h("div.scroller", { tabindex: "-1" }, h("div.column", {}, this.empty, this.list));
-    this.jump = h("button.jump", { type: "button", hidden: true, "aria-label": "To the newest message", title: "To the newest message", on: { click: () => this.toEnd() } }, icon("bottom"));
+    this.jump = h(
+      "button.jump",
+      {
+        type: "button",
+        hidden: true,
+        "aria-label": "To the newest message",
+        title: "To the newest message",
+        on: { click: () => this.toEnd() },
+      },
+      icon("bottom"),
+    );
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.list.addEventListener("click", copyCode);
-    this.list.addEventListener("click", (event) => {  // what is unfolded stays where it was clicked
+    this.list.addEventListener("click", (event) => {
+      // what is unfolded stays where it was clicked
       if (event.target.closest("summary")) this.#following = false;
     });
     new ResizeObserver(() => this.#follow()).observe(this.element);
@@ -89,7 +101,11 @@ export class Transcript {
   #update(message, place, path, nodes, runs) {
     const view = this.#views.get(message.id);
     view.message = message;
-    view.update({ siblings: childrenOf(nodes, message.parent), run: runs.get(message.id) ?? null, last: place === path.length - 1 });
+    view.update({
+      siblings: childrenOf(nodes, message.parent),
+      run: runs.get(message.id) ?? null,
+      last: place === path.length - 1,
+    });
   }
 
   #scrolled() {

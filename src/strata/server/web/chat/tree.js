@@ -17,7 +17,7 @@ export function pathOf(nodes, picks) {
     below.get(key).push(node);
   }
   const path = [];
-  const seen = new Set();  // what was imported may be anything, also a ring
+  const seen = new Set(); // what was imported may be anything, also a ring
   for (let key = ""; ; key = path.at(-1).id) {
     const children = (below.get(key) ?? []).filter((node) => !seen.has(node.id));
     if (!children.length) return path;

@@ -1,7 +1,7 @@
 // Requests under way, with how far their prompts are; and those that are over.
 
 import { fill, h } from "../dom.js";
-import { brief, clock, count, seconds, share, three } from "../figures/format.js";
+import { NONE, brief, clock, count, seconds, share, three } from "../figures/format.js";
 import { Bar } from "../figures/meter.js";
 import { Table, write } from "../figures/table.js";
 
@@ -20,10 +20,10 @@ function progress(cell, row) {
     fill(cell, h("div.reading", {}, cell.track, cell.text));
   }
   cell.bar.update([row.cached / row.prompt, (row.read - row.cached) / row.prompt]);
-  cell.track.setAttribute("aria-valuemax", row.prompt);
+  cell.track.setAttribute("aria-valuemax", row.prompt || 1);
   cell.track.setAttribute("aria-valuenow", row.read);
   cell.track.setAttribute("aria-valuetext", `${count(row.read)} of ${count(row.prompt)} tokens, ${count(row.cached)} of them known before`);
-  write(cell.text, `${count(row.read)} of ${count(row.prompt)}`);
+  write(cell.text, row.prompt ? `${count(row.read)} of ${count(row.prompt)}` : NONE);
 }
 
 function state(cell, row) {

@@ -19,7 +19,9 @@ export class Health extends EventTarget {
   #looking = null;
 
   start() {
-    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.check(); });
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.check();
+    });
     addEventListener("online", () => this.check());
     return this.check();
   }
@@ -56,7 +58,10 @@ export class Health extends EventTarget {
 
 /** A reason is a text, or of several models one each. */
 function words(reason) {
-  if (reason && typeof reason === "object") return Object.entries(reason).map(([name, text]) => `${name}: ${text}`).join("; ");
+  if (reason && typeof reason === "object")
+    return Object.entries(reason)
+      .map(([name, text]) => `${name}: ${text}`)
+      .join("; ");
   return reason ?? "";
 }
 

@@ -40,30 +40,65 @@ export class Keys extends EventTarget {
    * @returns {Promise<boolean>} whether there is another key now
    */
   demand(rejected) {
-    this.#asking ??= this.#ask(rejected).finally(() => { this.#asking = null; });
+    this.#asking ??= this.#ask(rejected).finally(() => {
+      this.#asking = null;
+    });
     return this.#asking;
   }
 
   #ask(rejected) {
     const name = uid("key");
     const input = h("input.input.mono", {
-      id: name, type: "password", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true,
-      "aria-invalid": rejected ? "true" : null, "aria-describedby": `${name}-hint`,
+      id: name,
+      type: "password",
+      autocomplete: "off",
+      autocapitalize: "off",
+      spellcheck: "false",
+      required: true,
+      "aria-invalid": rejected ? "true" : null,
+      "aria-describedby": `${name}-hint`,
     });
-    const shown = h("input", { type: "checkbox", on: { change: () => { input.type = shown.checked ? "text" : "password"; } } });
-    const dialog = h("dialog.key-dialog", { "aria-labelledby": `${name}-title` },
-      h("form", { method: "dialog" },
+    const shown = h("input", {
+      type: "checkbox",
+      on: {
+        change: () => {
+          input.type = shown.checked ? "text" : "password";
+        },
+      },
+    });
+    const dialog = h(
+      "dialog.key-dialog",
+      { "aria-labelledby": `${name}-title` },
+      h(
+        "form",
+        { method: "dialog" },
         h("h2", { id: `${name}-title` }, "This server needs a key"),
-        h("p.quiet", {}, "It is one of those the server was started with (", h("code", {}, "--api-key"), " or ", h("code", {}, "--api-key-file"), ")."),
-        h("div.field", {},
+        h(
+          "p.quiet",
+          {},
+          "It is one of those the server was started with (",
+          h("code", {}, "--api-key"),
+          " or ",
+          h("code", {}, "--api-key-file"),
+          ").",
+        ),
+        h(
+          "div.field",
+          {},
           h("label", { for: name }, "Key"),
           input,
           rejected && h("p.fault", { role: "alert" }, "The server did not accept this key."),
-          h("p.hint", { id: `${name}-hint` }, "Kept in this browser tab until you close it.")),
+          h("p.hint", { id: `${name}-hint` }, "Kept in this browser tab until you close it."),
+        ),
         h("label.check", {}, shown, " Show the key"),
-        h("div.actions", {},
+        h(
+          "div.actions",
+          {},
           h("button.button.plain", { type: "button", on: { click: () => dialog.close("") } }, "Not now"),
-          h("button.button.main", { type: "submit", value: "use" }, "Use this key"))));
+          h("button.button.main", { type: "submit", value: "use" }, "Use this key"),
+        ),
+      ),
+    );
     if (rejected) input.value = rejected;
     document.body.append(dialog);
     return new Promise((resolve) => {

@@ -22,7 +22,9 @@ export class Model extends EventTarget {
 
   /** Ask again. @returns {Promise<object|null>} what `/props` says */
   load() {
-    this.#loading ??= this.#load().finally(() => { this.#loading = null; });
+    this.#loading ??= this.#load().finally(() => {
+      this.#loading = null;
+    });
     return this.#loading;
   }
 
@@ -42,7 +44,7 @@ export class Model extends EventTarget {
       if (!this.names.includes(this.name)) this.name = this.names[0] ?? "";
       const name = this.name;
       const props = await this.#api.json(this.names.length > 1 ? `props?model=${encodeURIComponent(name)}` : "props");
-      if (name !== this.name) return this.#load();  // another was chosen meanwhile
+      if (name !== this.name) return this.#load(); // another was chosen meanwhile
       this.props = props;
       this.error = null;
     } catch (error) {

@@ -9,8 +9,25 @@ import { fill, h } from "../dom.js";
  */
 export function toast(text, { action, run, seconds = 6 } = {}) {
   const gone = () => one.remove();
-  const one = h("div.toast", {}, h("span", {}, text),
-    action && h("button.button", { type: "button", on: { click: () => { gone(); run(); } } }, action));
+  const one = h(
+    "div.toast",
+    {},
+    h("span", {}, text),
+    action &&
+      h(
+        "button.button",
+        {
+          type: "button",
+          on: {
+            click: () => {
+              gone();
+              run();
+            },
+          },
+        },
+        action,
+      ),
+  );
   document.querySelector(".toasts").append(one);
   setTimeout(gone, seconds * 1000);
 }

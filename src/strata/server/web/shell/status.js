@@ -46,7 +46,7 @@ export function banner(element, health) {
   health.addEventListener("change", () => {
     clearTimeout(late);
     if (health.ready) show();
-    else late = setTimeout(show, 700);  // what is over at once is not worth a jump of the page
+    else late = setTimeout(show, 700); // what is over at once is not worth a jump of the page
   });
 }
 
@@ -57,13 +57,25 @@ function words(health) {
       return [`The model is being loaded${share}. A message can be sent as soon as it is there.`, false, false];
     }
     case "restarting":
-      return ["The engine ended and is being started again. What you wrote is kept; the answer under way was lost.", false, false];
+      return [
+        "The engine ended and is being started again. What you wrote is kept; the answer under way was lost.",
+        false,
+        false,
+      ];
     case "failed":
-      return [`The engine does not run and will not start by itself${health.reason ? `: ${health.reason}` : "."} The server's log has the place; start the server again when the reason is gone.`, true, true];
+      return [
+        `The engine does not run and will not start by itself${health.reason ? `: ${health.reason}` : "."} The server's log has the place; start the server again when the reason is gone.`,
+        true,
+        true,
+      ];
     case "ending":
       return ["The server is ending. This page goes on when it is started again.", false, false];
     case "unreachable":
-      return ["The server does not answer. It may be restarting, or the connection is gone; this page tries again by itself.", true, true];
+      return [
+        "The server does not answer. It may be restarting, or the connection is gone; this page tries again by itself.",
+        true,
+        true,
+      ];
     default:
       return ["", false, false];
   }

@@ -7,6 +7,8 @@ import { download, fileName, fromFile, toJson, toMarkdown } from "../chat/files.
 import { menuButton } from "../chat/menu.js";
 import { Panel } from "../chat/panel.js";
 import { Drawer } from "../chat/drawer.js";
+import { Remembered } from "../chat/remembered.js";
+import { rename } from "../chat/rename.js";
 import { changed } from "../chat/settings.js";
 import { Sidebar } from "../chat/sidebar.js";
 import { Store } from "../chat/store.js";
@@ -14,18 +16,22 @@ import { readTools } from "../chat/tools.js";
 import { Transcript } from "../chat/transcript.js";
 import { welcome } from "../chat/welcome.js";
 
-const CURRENT = "strata.chat";  // which chat this browser tab shows
-const DRAFTS = "strata.drafts";
-
 export async function mount(element, context) {
   const { announce, toast, health, model, keys } = context;
   const store = await new Store().open();
   const chats = new Chats(store, context);
-  const drafts = new Map(Object.entries(stored(DRAFTS) ?? {}));
+  const remembered = new Remembered();
 
   const sidebar = new Sidebar({
-    open: (id) => { chats.open(id); left.uncover(); },
-    fresh: () => { chats.fresh(); left.uncover(); composer.focus(); },
+    open: (id) => {
+      chats.open(id);
+      left.uncover();
+    },
+    fresh: () => {
+      chats.fresh();
+      left.uncover();
+      composer.focus();
+    },
     exportAll: async () => download("strata-chats.json", toJson(await chats.everything()), "application/json"),
     importFile: async (file) => {
       try {
@@ -39,7 +45,10 @@ export async function mount(element, context) {
     close: () => left.close(),
   });
   const panel = new Panel(
-    (settings) => { chats.change({ settings }); showComposer(); },
+    (settings) => {
+      chats.change({ settings });
+      showComposer();
+    },
     () => model.props?.default_generation_settings?.params ?? {},
     () => right.close(),
   );
@@ -54,22 +63,37 @@ export async function mount(element, context) {
     },
     show: (message, side) => {
       chats.show(message);
-      transcript.view(message.id)?.element.querySelector(`[aria-label="${side === "left" ? "Version before" : "Next version"}"]:not(:disabled), .branches button:not(:disabled)`)?.focus();
+      transcript
+        .view(message.id)
+        ?.element.querySelector(
+          `[aria-label="${side === "left" ? "Version before" : "Next version"}"]:not(:disabled), .branches button:not(:disabled)`,
+        )
+        ?.focus();
     },
   });
   const composer = new Composer({
     send: (text) => {
       if (chats.running) return;
       composer.text = "";
-      keepDraft("");
+      remembered.keep(chats.chat.id, "");
       transcript.toEnd();
       ask(chats.send(text));
     },
     stop: () => stop(),
-    effort: (effort) => { chats.change({ settings: { ...chats.chat.settings, effort } }); panel.show(chats.chat.settings); },
-    model: (name) => { model.choose(name); chats.change({ settings: { ...chats.chat.settings, model: name } }); panel.show(chats.chat.settings); },
-    tools: () => { right.open(); panel.focusTools(); },
-    typed: (text) => keepDraft(text),
+    effort: (effort) => {
+      chats.change({ settings: { ...chats.chat.settings, effort } });
+      panel.show(chats.chat.settings);
+    },
+    model: (name) => {
+      model.choose(name);
+      chats.change({ settings: { ...chats.chat.settings, model: name } });
+      panel.show(chats.chat.settings);
+    },
+    tools: () => {
+      right.open();
+      panel.focusTools();
+    },
+    typed: (text) => remembered.keep(chats.chat.id, text),
     refused: (why) => toast(why),
     last: () => {
       const question = chats.path.findLast((message) => message.role === "user");
@@ -80,17 +104,51 @@ export async function mount(element, context) {
   const title = h("h1.chat-name");
   const settings = iconButton("sliders", "Settings of this chat", () => right.toggle(), { "aria-expanded": "false" });
   const list = iconButton("list", "Your chats", () => left.toggle(), { "aria-expanded": "true" });
-  const fresh = iconButton("plus", "New chat", () => { chats.fresh(); composer.focus(); }, { class: "fresh" });
+  const fresh = iconButton(
+    "plus",
+    "New chat",
+    () => {
+      chats.fresh();
+      composer.focus();
+    },
+    { class: "fresh" },
+  );
   const menu = menuButton("Actions on this chat", [
-    ["edit", "Rename", () => rename()],
-    ["copy", "Export as Markdown", () => download(fileName(chats.chat.title, "md"), toMarkdown(chats.chat, chats.path), "text/markdown")],
-    ["download", "Export as JSON", () => download(fileName(chats.chat.title, "json"), toJson([{ chat: chats.chat, messages: chats.nodes }]), "application/json")],
+    [
+      "edit",
+      "Rename",
+      () =>
+        rename(
+          title,
+          chats.chat.title,
+          (text) => chats.change({ title: text }),
+          () => composer.focus(),
+        ),
+    ],
+    [
+      "copy",
+      "Export as Markdown",
+      () => download(fileName(chats.chat.title, "md"), toMarkdown(chats.chat, chats.path), "text/markdown"),
+    ],
+    [
+      "download",
+      "Export as JSON",
+      () =>
+        download(
+          fileName(chats.chat.title, "json"),
+          toJson([{ chat: chats.chat, messages: chats.nodes }]),
+          "application/json",
+        ),
+    ],
     ["trash", "Delete", () => remove()],
   ]);
-  const middle = h("div.talk", {},
+  const middle = h(
+    "div.talk",
+    {},
     h("header.chat-head", {}, list, title, h("span.grow"), fresh, settings, menu),
     transcript.element,
-    h("div.dock", {}, h("div.column", {}, transcript.jump, composer.element)));
+    h("div.dock", {}, h("div.column", {}, transcript.jump, composer.element)),
+  );
   const layout = h("div.chat", {}, middle);
   const left = new Drawer(layout, sidebar.element, list, { side: "left", wide: "52rem", open: true });
   const right = new Drawer(layout, panel.element, settings, { side: "right", wide: "74rem", open: false });
@@ -107,8 +165,19 @@ export async function mount(element, context) {
     }
     const usage = chats.path.findLast((message) => message.usage)?.usage;
     const most = model.props?.n_ctx;
-    const note = usage && most ? `${(usage.prompt + usage.answer).toLocaleString("en")} of ${most.toLocaleString("en")} tokens` : "";
-    composer.update({ running: Boolean(chats.running), models: model.names, model: model.name, effort: now.effort, tools, toolsFault, note });
+    const note =
+      usage && most
+        ? `${(usage.prompt + usage.answer).toLocaleString("en")} of ${most.toLocaleString("en")} tokens`
+        : "";
+    composer.update({
+      running: Boolean(chats.running),
+      models: model.names,
+      model: model.name,
+      effort: now.effort,
+      tools,
+      toolsFault,
+      note,
+    });
     settings.classList.toggle("on", changed(now) > 0);
   }
 
@@ -119,8 +188,8 @@ export async function mount(element, context) {
       transcript.clear();
       model.choose(chat.settings.model);
       panel.show(chat.settings);
-      composer.text = drafts.get(chat.id) ?? "";
-      keep(CURRENT, chat.id);
+      composer.text = remembered.draft(chat.id);
+      remembered.chat = chat.id;
     }
     fill(title, chat.title || "New chat");
     menu.hidden = fresh.disabled = !path.length;
@@ -137,6 +206,7 @@ export async function mount(element, context) {
   async function ask(answering) {
     announce("Asked");
     const message = await answering;
+    if (model.props?.n_ctx === undefined) model.load(); // it was not in memory before, and could not say what it is
     if (message.chat !== chats.chat.id || document.hidden) return;
     if (message.state === "failed") announce(`The answer failed: ${message.error.message}`);
     else if (message.calls.length) announce(`The model calls ${message.calls.map((call) => call.name).join(", ")}`);
@@ -155,36 +225,22 @@ export async function mount(element, context) {
     toast("The chat is deleted.", { action: "Undo", run: undo, seconds: 10 });
   }
 
-  function rename() {
-    const input = h("input.input", { "aria-label": "Title of this chat", value: chats.chat.title, maxlength: 200 });
-    let open = true;
-    const done = (keepIt) => {
-      if (!open) return;
-      open = false;
-      if (keepIt && input.value.trim()) chats.change({ title: input.value.trim() });
-      input.replaceWith(title);
-    };
-    input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") { done(true); composer.focus(); }
-      if (event.key === "Escape") { event.stopPropagation(); done(false); composer.focus(); }
-    });
-    input.addEventListener("blur", () => done(true));
-    title.replaceWith(input);
-    input.focus();
-    input.select();
-  }
-
-  function keepDraft(text) {
-    if (text) drafts.set(chats.chat.id, text);
-    else drafts.delete(chats.chat.id);
-    keep(DRAFTS, Object.fromEntries(drafts));
-  }
-
-  const showWelcome = () => fill(transcript.empty, welcome(model, (text) => { composer.text = text; composer.focus(); }, (tools) => {
-    chats.change({ settings: { ...chats.chat.settings, tools, toolsOn: true } });
-    panel.show(chats.chat.settings);
-    showComposer();
-  }));
+  const showWelcome = () =>
+    fill(
+      transcript.empty,
+      welcome(
+        model,
+        (text) => {
+          composer.text = text;
+          composer.focus();
+        },
+        (tools) => {
+          chats.change({ settings: { ...chats.chat.settings, tools, toolsOn: true } });
+          panel.show(chats.chat.settings);
+          showComposer();
+        },
+      ),
+    );
 
   chats.addEventListener("path", showPath);
   chats.addEventListener("list", showList);
@@ -195,35 +251,40 @@ export async function mount(element, context) {
   store.addEventListener("fault", () => sidebar.warn(store.fault));
   sidebar.warn(store.fault);
   layout.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && chats.running && !event.defaultPrevented) { event.preventDefault(); stop(); }
+    if (event.key === "Escape" && chats.running && !event.defaultPrevented) {
+      event.preventDefault();
+      stop();
+    }
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && !element.hidden && !event.ctrlKey && !event.metaKey && !event.target.closest?.("input, textarea, select, dialog")) {
+    if (
+      event.key === "/" &&
+      !element.hidden &&
+      !event.ctrlKey &&
+      !event.metaKey &&
+      !event.target.closest?.("input, textarea, select, dialog")
+    ) {
       event.preventDefault();
       composer.focus();
     }
   });
-  addEventListener("beforeunload", (event) => { if (chats.runs.size) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => {
+    if (chats.runs.size) event.preventDefault();
+  });
 
-  await chats.start(stored(CURRENT));
-  const known = () => { model.choose(chats.chat.settings.model); showWelcome(); panel.show(chats.chat.settings); showComposer(); };
+  await chats.start(remembered.chat);
+  const known = () => {
+    model.choose(chats.chat.settings.model);
+    showWelcome();
+    panel.show(chats.chat.settings);
+    showComposer();
+  };
   model.addEventListener("change", known);
   known();
-  return { shown: () => { if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) composer.focus(); health.check(); } };
-}
-
-function keep(name, value) {
-  try {
-    sessionStorage.setItem(name, JSON.stringify(value));
-  } catch {
-    // no storage: a reload begins with a new chat
-  }
-}
-
-function stored(name) {
-  try {
-    return JSON.parse(sessionStorage.getItem(name));
-  } catch {
-    return null;
-  }
+  return {
+    shown: () => {
+      if (!matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog[open]")) composer.focus();
+      health.check();
+    },
+  };
 }

@@ -38,6 +38,7 @@ export function mount(element, { api, keys, toast, announce }) {
 
   const many = h("select.input", { "aria-label": "How many windows", on: { change: () => load({ keep: false }) } },
     [64, 256, 1024, 4096].map((one) => h("option", { value: one, selected: one === 256 }, `Last ${count(one)}`)));
+  const models = h("select.input", { "aria-label": "Model", hidden: true, on: { change: () => load({ keep: false }) } });
   const follow = h("button.button", { type: "button", "aria-pressed": "false", on: { click: () => setFollowing(!following) } }, "Follow");
   const refresh = iconButton("retry", "Load the last windows", () => load({ keep: true, aloud: true }));
   const save = h("button.button", { type: "button", disabled: true, on: { click: download } }, icon("download"), h("span", {}, "Export"));
@@ -60,7 +61,7 @@ export function mount(element, { api, keys, toast, announce }) {
       details.element),
     totals.element, layers.element, table);
   fill(element, h("div.page", {},
-    h("div.view-head", {}, h("h1", {}, "Trace"), h("div.view-tools", {}, many, follow, refresh, save)), notice, body));
+    h("div.view-head", {}, h("h1", {}, "Trace"), h("div.view-tools", {}, models, many, follow, refresh, save)), notice, body));
 
   timeline.addEventListener("choose", ({ detail }) => details.show(timeline.chosen, { aloud: !detail.quiet && document.activeElement === timeline.stage }));
   timeline.addEventListener("hover", ({ detail: { one, spot, time } }) => hover(one, spot, time));
@@ -97,7 +98,8 @@ export function mount(element, { api, keys, toast, announce }) {
     asking?.abort();
     const mine = asking = new AbortController();
     try {
-      const document = await api.json(`v1/strata/trace?windows=${many.value}`, { signal: mine.signal });
+      const whose = models.value ? `&model=${encodeURIComponent(models.value)}` : "";
+      const document = await api.json(`v1/strata/trace?windows=${many.value}${whose}`, { signal: mine.signal });
       raw = document;
       const windows = windowsOf(document);
       save.disabled = !windows.length;
@@ -111,6 +113,18 @@ export function mount(element, { api, keys, toast, announce }) {
     } finally {
       if (asking === mine) asking = null;
       schedule();
+    }
+  }
+
+  /** Which models there are to choose from, if there are several. */
+  async function choose() {
+    try {
+      const names = (await api.json("v1/models", { quiet: true })).data.map((one) => one.id);
+      models.hidden = names.length < 2;
+      const chosen = models.value;
+      fill(models, names.length < 2 ? [] : names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
+    } catch {
+      // the trace itself says what is wrong
     }
   }
 
@@ -140,7 +154,7 @@ export function mount(element, { api, keys, toast, announce }) {
 
   keys.addEventListener("change", () => { if (visible && keys.current) load(); });
   return {
-    shown() { visible = true; load({ keep: true }); },
+    shown() { visible = true; load({ keep: true }); choose(); },
     hidden() {
       visible = false;
       clearTimeout(timer);
