@@ -129,7 +129,9 @@ class Model:
         pool = Pool(self.config, DEVICE, slots=4, cells=3 * self.config.context)
 
         def made(*, graphs: bool) -> Network:
-            return Network(self.config, moved, GpuOps(self.config, pool, DEVICE, graphs=graphs, tier=tier))
+            ops = GpuOps(self.config, pool, DEVICE, graphs=graphs, tier=tier)
+            ops.streamed([layer.moe for layer in moved.layers])
+            return Network(self.config, moved, ops)
 
         card = gpu.find("cuda")
         assert card is not None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from strata.model.candidates import Wish
     from strata.model.ops import Ops
     from strata.model.weights import Weights
+    from strata.ops.gpu.upload import DeviceMoe
 
 log = logging.getLogger("strata.loading")
 
@@ -261,6 +262,7 @@ def network(
         ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
         if beside:
             ops.host_table()
+        ops.streamed([cast("DeviceMoe", layer.moe) for layer in moved.layers])
         if its is not None:
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))

@@ -40,14 +40,15 @@ def expert_bytes(weights: "Weights") -> int:
 
 
 def room_bytes(weights: "Weights") -> int:
-    """Bytes that the link's side takes, and moves on their way."""
+    """Bytes that the link's side takes, moves on their way, and the ring of prompts."""
     from strata.ops.tiers.bring import stored
     from strata.ops.tiers.moving import TOGETHER
     from strata.ops.tiers.ram import layouts
+    from strata.ops.tiers.streamed import RING
 
     kinds = set(layouts([layer.moe for layer in weights.layers]))
     blocks = max(sum(rows * size for rows, size in stored(kind)) for kind in kinds)
-    return ROOM * (max(kind.nbytes for kind in kinds) + blocks) + TOGETHER * blocks
+    return (ROOM + RING) * max(kind.nbytes for kind in kinds) + (ROOM + 2 * TOGETHER) * blocks
 
 
 def place(
@@ -71,9 +72,10 @@ def place(
     Raises:
         RequestError: not even the rest fits; says how much is needed and free.
     """
+    from strata.loading.gpu import TENSOR_CORES
     from strata.ops.gpu.size import cache_bytes, work_bytes
 
-    work = FIXED + work_bytes(config, tensor_cores=False)
+    work = FIXED + work_bytes(config, tensor_cores=card.capability >= TENSOR_CORES)
     cache = cache_bytes(config, slots=conversations, cells=config.context, drafts=drafts)
     left = card.free - dense - work - cache
     if left < 0:

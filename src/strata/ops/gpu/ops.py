@@ -134,12 +134,11 @@ class GpuOps:
                 ple.multipliers, ple.sizes, ple.offsets)]  # fmt: skip
         hashes = self._hash if config.ple is not None else ()
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
-        tensor_cores = tensor_cores and tier is None  # those kernels look for every expert in a slot
         self._prompt = None
         if tensor_cores:
             select = self._few, self._tile
             self._prompt = Prompt(config, pool, device, self._turns, self._number, hashes, select, graphs=self._graphs)
-        self.pass_rows = PASS_MOST if tensor_cores else 512
+        self.pass_rows = PASS_MOST if tensor_cores and tier is None else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
         """See `Ops.new_state`.
@@ -163,7 +162,7 @@ class GpuOps:
 
         Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
         """
-        if not window and self._prompt is not None:
+        if not window and self._prompt is not None and self._whole_prompts:
             return self._prompt.begin(segments)
         ahead = self._following.window(segments if window else (), self._pool)
         if ahead is not None:
@@ -178,6 +177,21 @@ class GpuOps:
                 self._windows[counts] = batch
         batch.fill(segments, self._c.qsa.ratio, self._pool)
         return batch
+
+    @property
+    def _whole_prompts(self) -> bool:
+        """Whether the kernels of prompts find every expert."""
+        return self.tier is None or (self._prompt is not None and self._prompt.streaming is not None)
+
+    def streamed(self, moes: Sequence[DeviceMoe]) -> None:
+        """Prompts fetch experts that have no slot from RAM, on cards whose prompts have kernels of their own.
+
+        Args:
+            moes: each layer's.
+        """
+        if self.tier is not None and self._prompt is not None:
+            self._prompt.streaming = self.tier.streaming(moes)
+            self.pass_rows = PASS_MOST
 
     def host_table(self) -> None:
         """The n-gram table is not on the device (`strata.ops.ngram.host`)."""

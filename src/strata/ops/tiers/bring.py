@@ -47,7 +47,7 @@ class Source:
         """Bring experts.
 
         Args:
-            slots: ``uint8 [slots, layout.nbytes]`` on the device.
+            slots: ``uint8 [slots, layout.nbytes]`` on the device; slots may lie apart.
             stage: ``uint8 [at least most * nbytes]`` there.
             experts: int32, which.
             places: int32, to which slots.
@@ -58,7 +58,7 @@ class Source:
         chosen = constants(kind)
         bring[(pieces(kind), most)](
             self.base, self.places, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
-            stage, self.nbytes, slots, kind.nbytes, kind.up_at, kind.down_at, experts, places, totals,
+            stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places, totals,
             **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
 
