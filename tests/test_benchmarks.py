@@ -12,16 +12,18 @@ SMALL = {
     "choosing.py": ["--repeats", "2", "--vocabulary", "40000"],
     "conversations.py": ["--rounds", "1", "--lengths", "64", "128"],
     "delta_rule.py": ["--rounds", "1", "--rows", "1", "64"],
+    "doorbell.py": ["--rounds", "50"],
     "drafts.py": ["--rounds", "1", "--tokens", "4"],
     "experts_gemv.py": ["--megabytes", "1", "--repeats", "1", "--types", "Q8_0", "F32", "--keep", "no"],
     "experts_pool.py": ["--megabytes", "2", "--repeats", "1", "--types", "Q8_0"],
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
     "kv_types.py": ["--tokens", "100"],
     "rereading.py": ["--turns", "2"],
+    "slots.py": ["--windows", "20"],
     "storage.py": ["--gigabytes", "0.02", "--tokens", "10", "--experts", "16", "--threads", "1"],
     "windows.py": ["--rounds", "1"],
 }
-NEED_A_GPU = {"gpu_decode.py", "gpu_matvec.py", "gpu_prompt.py", "gpu_quality.py", "gpu_resident.py", "gpu_upload.py"}
+NEED_A_GPU = {f"gpu_{what}.py" for what in ("choosing", "decode", "matvec", "prompt", "quality", "resident", "upload")}
 
 
 def test_none_is_forgotten():

@@ -128,9 +128,11 @@ class Model:
                 layer.moe.choosing[: self.config.moe.E] *= (skew * spread).exp()[:, None].to(DEVICE)
         pool = Pool(self.config, DEVICE, slots=4, cells=3 * self.config.context)
 
+        coming = tiers.prompts(tier, moved, self.config, DEVICE)
+
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(self.config, pool, DEVICE, graphs=graphs, tier=tier)
-            ops.streamed([layer.moe for layer in moved.layers])
+            ops.lacks(coming)
             return Network(self.config, moved, ops)
 
         card = gpu.find("cuda")

@@ -23,6 +23,10 @@ ARENA = ("tests/memory/test_arena.py",)
 HELD = ("tests/memory/test_held.py",)
 TIER = ("tests/memory/test_tier.py",)
 ROWS = ("tests/memory/test_row_cache.py",)
+PLANNED = ("tests/memory/budget/test_plan.py",)
+MEASURED = ("tests/memory/budget/test_measured.py",)
+OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
+PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
 
@@ -539,6 +543,90 @@ MUTATIONS = (
         SCHEDULE,
     ),
     _m(
+        "plan: slots are counted by their size in the file",
+        "memory/budget/plan.py",
+        "[one.slot for one in classes], max",
+        "[one.stored for one in classes], max",
+        MEASURED,
+    ),
+    _m(
+        "plan: the ring's slots are counted twice",
+        "memory/budget/plan.py",
+        "(passes - sizes.work.least) + ring",
+        "(passes - sizes.work.least)",
+        PLANNED,
+    ),
+    _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, ring)", "wanted", PLANNED),
+    _m(
+        "plan: half of what has no slot is enough",
+        "memory/budget/tiers.py",
+        "elif room >= outside:",
+        "elif room >= outside // 2:",
+        PLANNED,
+    ),
+    _m(
+        "plan: what fits exactly is refused",
+        "memory/budget/least.py",
+        "if one.need > one.free",
+        "if one.need >= one.free",
+        MEASURED,
+    ),
+    _m(
+        "plan: the draft head's cells are forgotten",
+        "memory/budget/least.py",
+        "if chosen.gpu and chosen.drafts and sizes.draft_cells is not None:",
+        "if False:",
+        PLANNED,
+    ),
+    _m(
+        "plan: layers have their slots one after another",
+        "memory/budget/fill.py",
+        "(2 * k + 1) / (2 * count)",
+        "k",
+        PLANNED,
+    ),
+    _m(
+        "plan: more than assumed brings experts",
+        "memory/budget/measured.py",
+        "expected - free_after",
+        "free_after - expected",
+        MEASURED,
+    ),
+    _m(
+        "plan: another context than the largest that fits",
+        "memory/budget/advice.py",
+        "(context - 1) // STEP",
+        "context // STEP - 1",
+        PLANNED,
+    ),
+    _m("overcommit: fewer hits count as many", "memory/budget/overcommit.py", "hit <= place + 1", "True", OVERCOMMIT),
+    _m(
+        "pull: bytes that come twice are written twice",
+        "hub/transfer.py",
+        "skip = have - body.start",
+        "skip = 0",
+        PULLED,
+    ),
+    _m(
+        "pull: what was here is not in the checksum",
+        "hub/transfer.py",
+        "    _feed(part, digest)\n    return digest, part",
+        "    return digest, part",
+        PULLED,
+    ),
+    _m(
+        "pull: damaged bytes stay",
+        "hub/transfer.py",
+        "part.unlink()\n            self.on_bytes(-file.size)",
+        "self.on_bytes(-file.size)",
+        PULLED,
+    ),
+    _m(
+        "pull: a busy hub's wish is not heard",
+        "hub/transfer.py",
+        "lost.wait if lost is not None and lost.wait is not None else ",
+        "",
+        PULLED,
         "tiers: halves of a row's blocks are exchanged",
         "experts/misses/answer.py",
         "half = rest >> 4",

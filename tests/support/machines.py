@@ -63,7 +63,7 @@ def sizes(draw: st.DrawFn) -> Sizes:
             draw(st.integers(0, 400)), draw(st.integers(0, 3)), draw(st.integers(1, 64)),
             least, rows, least + draw(st.integers(0, 900)), rows + draw(st.integers(0, 900)),
         ),
-        stored=draw(st.integers(0, 60_000)),
+        stored=draw(st.integers(0, 9000)) + sum(count * kind[1] for count, kind in layers),
         files=draw(st.sampled_from([0, 5000])),
         reads=draw(st.sampled_from([None, Reads(500, 30, 1, 20, 3, 40, 1e6)])),
     )  # fmt: skip

@@ -43,12 +43,15 @@ def test_reading_on_above_is_not_disturbed(site, visit) -> None:
     scroller = me.page.locator(".scroller")
     near = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 5"
     assert scroller.evaluate(near)
+    button = me.questions.first.locator(".foot button").first
+    button.evaluate("element => { element.kept = 'yes' }")
     me.ask("More", wait=False)
     scroller.evaluate("e => { e.scrollTop = 200 }")
     jump = me.page.get_by_role("button", name="To the newest message")
     jump.wait_for()
     me.done()
     assert scroller.evaluate("e => e.scrollTop") == 200
+    assert button.evaluate("element => element.kept") == "yes"  # messages that are not new are not made anew
     jump.click()
     assert scroller.evaluate(near)
 

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 PATHS = """async (steps) => {
-  const { childrenOf, pathOf, pick } = await import("/static/chat/tree.js");
+  const { familiesOf, pathOf, pick } = await import("/static/chat/tree.js");
   const nodes = [];
   let picks = {};
   const add = (parent) => {
@@ -18,7 +18,7 @@ PATHS = """async (steps) => {
     if (what === "ask" || !node) add(path.at(-1)?.id ?? null);
     else if (what === "beside") add(node.parent);
     else if (what === "show") {
-      const all = childrenOf(nodes, node.parent);
+      const all = familiesOf(nodes).get(node.parent ?? "");
       picks = pick(picks, all[number % all.length]);
     } else picks = {};
     return pathOf(nodes, picks).map((one) => one.id);

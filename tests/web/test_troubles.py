@@ -66,6 +66,9 @@ def test_without_a_key_the_question_waits_to_be_sent(other_site, visit) -> None:
     dialog.get_by_label("Key", exact=True).fill("k")
     dialog.get_by_role("button", name="Use this key").click()
     me.said("Fine.")
+    me.done()
+    me.page.locator(".state .name").get_by_text("scripted").wait_for()  # asked for again, now that it may
+    assert not dialog.is_visible()
 
 
 def test_a_full_queue_is_waited_for(visit) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from strata.errors import ModelError, RequestError, StrataError
-from strata.loading import tiers
+from strata.loading import storage, tiers
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 from strata.memory import budget
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from strata.model.candidates import Wish
     from strata.model.ops import Ops
     from strata.model.weights import Weights
-    from strata.ops.gpu.upload import DeviceMoe
 
 log = logging.getLogger("strata.loading")
 
@@ -39,9 +38,6 @@ KINDS = (KV, "q8")
 
 TENSOR_CORES = 80
 """Ten times the least compute capability whose tensor cores prompts are read on."""
-
-TIERS = False
-"""Whether experts without a slot are computed where they lie. Until they are, a GPU is taken if all weights fit."""
 
 WINDOW_ROWS = 8
 """Most rows of a window."""
@@ -233,7 +229,6 @@ def network(
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
-    from strata.ops.ngram.host import HostTable
 
     config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
     drafts = weights.mtp is not None
@@ -256,13 +251,11 @@ def network(
     pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
     its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
 
-    beside = any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)
+    coming = tiers.prompts(tier, moved, config, device) if card.capability >= TENSOR_CORES else None
 
     def made(*, graphs: bool) -> Network:
         ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
-        if beside:
-            ops.host_table()
-        ops.streamed([cast("DeviceMoe", layer.moe) for layer in moved.layers])
+        ops.lacks(coming, table=storage.beside(moved))
         if its is not None:
             ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
         return Network(config, moved, cast("Ops", ops))

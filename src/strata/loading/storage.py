@@ -275,3 +275,10 @@ def _raw(part: Any) -> Any:
     if raw is None:
         raise StrataError("experts beyond main memory have to be quantised in a type that has a kernel")
     return raw
+
+
+def beside(weights: "Weights") -> bool:
+    """Whether the n-gram table of a model on a GPU is not there."""
+    from strata.ops.ngram.host import HostTable
+
+    return any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)

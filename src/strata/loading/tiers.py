@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from strata.loading.gpu import Card
     from strata.model import ModelConfig
     from strata.model.weights import Weights
+    from strata.ops.prompt.stream.streaming import Streaming
     from strata.ops.tiers.tier import Tier
 
 log = logging.getLogger("strata.loading")
@@ -40,15 +41,16 @@ def expert_bytes(weights: "Weights") -> int:
 
 
 def room_bytes(weights: "Weights") -> int:
-    """Bytes that the link's side takes, moves on their way, and the ring of prompts."""
+    """Bytes that the link's side takes, and moves on their way."""
     from strata.ops.tiers.bring import stored
     from strata.ops.tiers.moving import TOGETHER
+    from strata.ops.tiers.prompts import ring_bytes
     from strata.ops.tiers.ram import layouts
-    from strata.ops.tiers.streamed import RING
 
     kinds = set(layouts([layer.moe for layer in weights.layers]))
     blocks = max(sum(rows * size for rows, size in stored(kind)) for kind in kinds)
-    return (ROOM + RING) * max(kind.nbytes for kind in kinds) + (ROOM + 2 * TOGETHER) * blocks
+    largest = max(kind.nbytes for kind in kinds)
+    return ROOM * (largest + blocks) + TOGETHER * blocks + ring_bytes(largest, blocks)
 
 
 def place(
@@ -140,6 +142,17 @@ def build(
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
     return tier
+
+
+def prompts(
+    tier: "Tier | None", weights: "Weights", config: "ModelConfig", device: "torch.device"
+) -> "Streaming | None":
+    """Through which the experts come that prompts lack; None where all are on the card."""
+    from strata.ops.tiers.prompts import streaming
+
+    if tier is None:
+        return None
+    return streaming(tier, [layer.moe for layer in weights.layers], config.moe.topk, device)
 
 
 @contextmanager

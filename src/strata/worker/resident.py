@@ -47,7 +47,9 @@ KEPT = 64
 
 def _suited(options: Options, network: "Network") -> Options:
     """Options as the device wants them."""
-    rows = options.rows or min(network.ops.pass_rows, TOGETHER)
+    # Where experts have to come for each pass, many short ones would take longer than the others' wait is worth.
+    coming = getattr(network.ops, "tier", None) is not None
+    rows = options.rows or (network.ops.pass_rows if coming else min(network.ops.pass_rows, TOGETHER))
     return replace(options, same_forms=network.same_forms, rows=rows)
 
 

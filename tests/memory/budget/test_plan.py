@@ -40,7 +40,10 @@ def test_no_budget_is_exceeded_and_everything_adds_up(case) -> None:
     assert sorted(i for kind in one.classes for i in kind.layers) == list(range(len(found.layers)))
     if one.vram is None:
         assert one.slots == 0
-        assert one.ram.bytes_of(least.WEIGHTS) == found.stored
+        assert one.ram.bytes_of(least.DENSE) == found.stored - found.expert_bytes
+        held = sum(k.in_ram * k.stored for k in one.classes)
+        assert one.ram.bytes_of(least.EXPERTS) == held
+        assert sum(part.nbytes for part in one.ssd if part.name == least.EXPERTS) == found.expert_bytes - held
         return
     assert one.vram.bytes_of(least.EXPERTS) == one.expert_vram == sum(k.in_vram * k.slot for k in one.classes)
     assert one.expert_vram > least.ring_bytes(found) - max((k.slot for k in one.classes), default=1), "the fewest"
@@ -191,6 +194,13 @@ def test_ram_that_is_too_small_leaves_the_last_on_the_ssd() -> None:
     assert one.ram.free < max(kind.stored for kind in one.classes)
 
 
+def test_without_a_gpu_what_ram_cannot_hold_is_read_from_the_ssd() -> None:
+    one = plan(Machine(0, 32 * GB), released(), Wishes(context=32768))
+    assert (one.arena, one.vram) == (Arena.PART, None)
+    assert 0.4 < sum(kind.in_ram for kind in one.classes) / 24576 < 0.6
+    assert plan(Machine(0, 64 * GB), released(), Wishes(context=32768)).arena is Arena.ALL
+
+
 def test_the_flags_to_change_are_named() -> None:
     with pytest.raises(DoesNotFitError) as caught:
         plan(Machine(10 * GB, 64 * GB), released(), Wishes(context=131072))
@@ -209,8 +219,8 @@ def test_where_one_change_is_not_enough_all_are_given_together() -> None:
 
 
 def test_a_container_that_is_too_small_says_so() -> None:
-    with pytest.raises(DoesNotFitError, match=r"of RAM \(limit of this container or service: 20\.0 GB\) are needed"):
-        plan(Machine(0, 20 * GB, limit=20 * GB), released(), Wishes(context=4096))
+    with pytest.raises(DoesNotFitError, match=r"of RAM \(limit of this container or service: 5\.00 GB\) are needed"):
+        plan(Machine(0, 5 * GB, limit=5 * GB), released(), Wishes(context=4096))
 
 
 def test_too_small_a_disk() -> None:

@@ -43,6 +43,18 @@ def test_the_published_table_comes_out(hit, plain, drafted) -> None:
         assert tokens / seconds == pytest.approx(expected, rel=0.03)
 
 
+@pytest.mark.parametrize("machine", [Machine(12 * GB, 24 * GB), Machine(0, 24 * GB)], ids=["gpu", "cpu"])
+def test_every_visit_is_served_somewhere(machine) -> None:
+    made = plan(machine, released(), Wishes(context=32768))
+    rates, hit = machine.rates, 0.3 if machine.vram else 0.0
+    parts = _window(made, 1, hit)
+    from_ram = parts["experts in RAM"] * 1e9 * (rates.cpu + (rates.link if machine.vram else 0))
+    from_ssd = parts["experts on the SSD"] * 1e9 * rates.disk
+    visits = 10 * sum(layer.stored for layer in released().layers)
+    assert min(from_ram, from_ssd) > 0.05 * visits
+    assert from_ram + from_ssd == pytest.approx(visits * (1 - hit))
+
+
 def test_an_h200_that_was_measured() -> None:
     """294 tokens/s plain were measured there with all in VRAM (bench/results/h200-decode.json)."""
     made = plan(Machine(141 * GB, 128 * GB, rates=Rates(4300, 989, 52, 40, 3, "H200", ())), released(), Wishes())

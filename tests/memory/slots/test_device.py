@@ -126,3 +126,17 @@ def test_two_equals_do_not_change_places() -> None:
             cache.landed(move)
             moved += 1
     assert moved <= 1
+
+
+def test_what_was_not_missed_is_considered_only_while_there_are_empty_slots() -> None:
+    cache = SlotCache([10], [0], [4], experts=8, rule=EAGER)
+    for move in cache.moves(4):
+        cache.begin(move)
+        cache.landed(move)
+    for _ in range(4):
+        cache.seen(np.array([[0, 6], [0, 7]]))
+    assert cache.moves(0) == []
+    cache.resize(0, 2)
+    assert cache.moves(4) == [], "the two slots that went were no empty ones of ours"
+    cache.resize(0, 3)
+    assert [move.expert for move in cache.moves(1)] == [6]

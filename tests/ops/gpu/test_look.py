@@ -70,7 +70,7 @@ def asked(rng: np.random.Generator, kind: str) -> list[Wish]:
     return [Wish(BANNED, top, 0.8, tuple(first)), Wish(BANNED, top // 4, 0.0, tuple(second))]
 
 
-@pytest.mark.parametrize("kind", ["plain", "top", "touched", "masked", "touched masked"])
+@pytest.mark.parametrize("kind", ["plain", "top", "touched masked", *(["touched", "masked"] if NATIVE else [])])
 def test_the_kernels_find_what_the_formula_finds(kind):
     from strata.ops.gpu.look import Look
 
@@ -265,7 +265,7 @@ drawing = st.builds(
 )
 
 
-@settings(max_examples=300 if NATIVE else 4, deadline=None)  # the interpreter takes long for each
+@settings(max_examples=300 if NATIVE else 3, deadline=None)  # the interpreter takes long for each
 @given(st.integers(0, 1 << 30), st.lists(drawing, min_size=4, max_size=4))
 def test_what_is_certain_is_what_the_host_draws(seed, each):
     """Four conversations, of two rows each whose guess may be right, with rows of every kind."""

@@ -51,9 +51,7 @@ def _network(model, slots, costs=Costs(1.0, 1.0)):  # noqa: B008  # frozen
         tier.fill()
     pool = Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32)
     uploaded = Upload(DEVICE, tier=tier).all(weights)
-    ops = GpuOps(config, pool, DEVICE, tier=tier)
-    ops.streamed([layer.moe for layer in uploaded.layers])
-    return Network(config, uploaded, ops), tier
+    return Network(config, uploaded, GpuOps(config, pool, DEVICE, tier=tier)), tier
 
 
 def _text(network):
@@ -90,21 +88,6 @@ def test_predictions_do_not_depend_on_the_tier(model):
                 assert tier.host.stats().messages == 0
         finally:
             tier.close()
-
-
-@pytest.mark.slow
-def test_a_prompt_takes_what_is_missing_through_the_ring(model):
-    """The residual of every row, byte for byte; and the kernels of prompts compute it, not those of windows."""
-    found = []
-    for slots in (None, 5):
-        network, tier = _network(model, slots)
-        assert network.ops.pass_rows == 4096
-        found.append(network.read(network.new_state(), [3, 5, 8, 13]).cpu().numpy().tobytes())
-        if tier is not None:
-            streaming = tier.streaming(())
-            assert (streaming.passes, streaming.brought) == (1, 2 * 8 - 5)
-            tier.close()
-    assert found[0] == found[1]
 
 
 @pytest.mark.slow

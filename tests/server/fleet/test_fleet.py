@@ -36,8 +36,8 @@ def test_j06_idle_unload_does_not_race_with_requests(start, tmp_path) -> None:
         streaming = pool.submit(site.chat_stream)  # two seconds, five times as long as it may be idle
         until(lambda: site.client.status.running == 1)
         pid, began = site.client.status.pid, time.monotonic()
-        while site.client.status.running:
-            assert site.client.status.pid == pid, "it was unloaded under a running stream"
+        while (now := site.client.status).running:
+            assert now.pid == pid, "it was unloaded under a running stream"
             time.sleep(0.01)
         assert time.monotonic() - began > 1.5
         stream = streaming.result()

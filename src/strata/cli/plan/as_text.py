@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strata.cli.table import table
 from strata.memory.budget import Account, Plan, estimate
-from strata.memory.budget.plan import Table
+from strata.memory.budget.plan import Arena
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.words import assumptions, sentences, short_range, speeds
 
@@ -159,15 +159,12 @@ def _bar(part: int, whole: int) -> str:
 
 
 def _today(made: Plan) -> list[str]:
-    """What this version cannot do yet."""
-    from strata.loading.gpu import TIERS
-
-    whole = made.resident and made.table in {Table.NONE, Table.VRAM} and made.rows == made.sizes.work.most_rows
-    if made.vram is None or TIERS or whole:
+    """What this version does otherwise."""
+    if made.vram is None or made.resident:
         return []
-    ram = shown_bytes(made.sizes.stored)
-    cpu = f"such a model it still computes on the CPU, from {ram} of RAM."
-    return [f"This version takes a GPU only if all weights fit there; {cpu}"]
+    needs = "; it needs all experts in RAM" if made.arena is Arena.PART else ""
+    text = "Experts are divided between GPU and CPU where --vram is said, which was not measured on a card yet"
+    return [f"{text}{needs} (docs/memory.md)."]
 
 
 def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
@@ -179,6 +176,8 @@ def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
         flags.append(f"--kv {made.wishes.kv}")
     if made.conversations > 1 or made.vram is not None:
         flags.append(f"--conversations {made.conversations}")
+    if made.vram is not None and not made.resident:
+        flags.append(f"--vram {made.machine.vram // 10**6}MB")
     if outcome.subject.known is not None:
         known = outcome.subject.known
         return (

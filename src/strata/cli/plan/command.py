@@ -50,8 +50,8 @@ def plan(  # noqa: D417  # the context is no argument of a command line
     """Show how a model would share out a machine's memory, and about how fast it would be.
 
     Nothing is loaded, and the file need not be here: `strata plan qwen3.8-flash-next --vram 12GB --ram 64GB` compares
-    all files that the catalogue knows. Without --vram and --ram it is about this machine. Exit code 1 if it does not
-    fit.
+    all files that the catalogue knows. Without --vram (0 is no GPU) and --ram it is about this machine. Exit code 1
+    if it does not fit.
 
     Args:
         file: A GGUF file, a pulled model, a model of the catalogue, or one in the box; without it, --model.
@@ -65,7 +65,7 @@ def plan(  # noqa: D417  # the context is no argument of a command line
     with Bar("Reading the header"):
         from strata.cli.plan.subject import subjects
 
-        found = find(machine, settings.device, settings.ram)
+        found = find(machine, settings.device, settings.ram, settings.vram)
         models = subjects(settings.model if file is None else file, settings, models_folder(settings))
         wishes = _wishes(resolved, headroom)
         outcomes = [_outcome(one, found, wishes) for one in models]

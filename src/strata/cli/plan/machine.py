@@ -20,7 +20,6 @@ class MachineFlags:
     """A machine in words.
 
     Attributes:
-        vram: Free memory of the GPU, such as 12GB; 0 is no GPU. Without it, this machine's.
         disk: Free space for a download, such as 200GB; without it, space is not checked.
         gpu: Take the speeds of this card: "RTX 3090", "RTX 4090", "RTX 5070" or "H200".
         vram_rate: GB/s of the GPU's memory, from its data sheet.
@@ -30,7 +29,6 @@ class MachineFlags:
         disk_rate: GB/s of the SSD.
     """
 
-    vram: Annotated[int | None, _BYTES] = None
     disk: Annotated[int | None, _BYTES] = None
     gpu: str | None = None
     vram_rate: float | None = None
@@ -55,13 +53,14 @@ class Found:
     ram_from: str
 
 
-def find(flags: MachineFlags, device: str, most: int | None = None) -> Found:
+def find(flags: MachineFlags, device: str, most: int | None = None, card_most: int | None = None) -> Found:
     """The machine that is meant.
 
     Args:
         flags: what the command line says of it.
         device: where to compute.
         most: bytes of main memory; None for what is available here.
+        card_most: bytes of the GPU's memory, 0 without one; None for what is free here.
 
     Raises:
         UsageError: a rate that is none, or a card that is not known.
@@ -70,7 +69,7 @@ def find(flags: MachineFlags, device: str, most: int | None = None) -> Found:
     from strata.loading import ram
 
     card, name = None, "given"
-    vram = 0 if device == CPU else flags.vram
+    vram = 0 if device == CPU else card_most
     if vram is None:
         from strata.loading.gpu import find as find_card
 

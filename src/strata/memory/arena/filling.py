@@ -1,5 +1,6 @@
 """Filling memory from files: by several threads, with progress, to be stopped at any moment."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ BATCH = 64 << 20
 
 HEADROOM = 512 << 20
 """Bytes of memory that are left to the rest of the machine."""
+
+
+log = logging.getLogger("strata.memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ def fill(
                     _check(available(), sum(item.nbytes for item in batch), headroom, done, total)
                 coming.append(readers.submit(batch, region))
             if not coming:
+                _look(region, done)
                 return Filling(done, max(done, total), time.perf_counter() - began)
             coming[0].wait()
             done += coming.pop(0).nbytes
@@ -107,6 +112,16 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _look(region: Region, done: int) -> None:
+    """Whether all that was read is still in memory: what was free before a first touch says little."""
+    there = region.resident()
+    if there < done:
+        log.warning(
+            "of %d bytes of weights that were read, %d are no longer in memory: the machine swaps, and every use of "
+            "those will be slow; give the model less (--ram), or end other programs", done, done - there,
+        )  # fmt: skip
 
 
 def _go_on(stop: Event | None) -> None:

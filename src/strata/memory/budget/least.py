@@ -13,6 +13,9 @@ from strata.memory.budget.wishes import Wishes
 RING = 64
 """Slots that VRAM has at least, where experts change places: two halves, one filled while the other is read."""
 
+HELD = 16
+"""Experts of each size that RAM has at least, where there is no GPU: a row's, and those that are being read."""
+
 HOST, HOST_ALONE = 1_500_000_000, 500_000_000
 """Bytes of RAM for the process: interpreter, libraries, and beside a GPU its driver's part. About."""
 
@@ -24,7 +27,7 @@ TOKENS_KEPT = 1 << 16
 
 DENSE, DRAFT, TALK, WORK, PASS = "dense weights", "draft head", "conversations", "windows and graphs", "prompt passes"
 EXPERTS, TABLE, KEPT, PROCESS, PARKED = "experts", "n-gram table", "kept free", "the process", "kept conversations"
-TRAVEL, TABLE_ROWS, WEIGHTS, FILES = "transfers", "n-gram rows", "weights", "model files"
+TRAVEL, TABLE_ROWS, FILES = "transfers", "n-gram rows", "model files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,11 @@ def ring_bytes(sizes: Sizes) -> int:
     )
 
 
+def fewest_stored(sizes: Sizes) -> int:
+    """Bytes of the fewest experts that RAM holds where nothing else does: some of each size."""
+    return min(sizes.expert_bytes, HELD * sum({layer.stored for layer in sizes.layers}))
+
+
 def fixed_work(sizes: Sizes, context: int) -> int:
     """Bytes of scratch memory on a GPU without those of prompt passes."""
     return sizes.work.fixed + sizes.work.block * -(-context // sizes.work.tokens)
@@ -130,7 +138,8 @@ def least_ram(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled) -
         return [Part(PROCESS, HOST), Part(TRAVEL, STAGING), Part(TABLE_ROWS, rows), kept]
     talk = talk_bytes(sizes, chosen, wishes.conversations, chosen.context)
     return [
-        Part(WEIGHTS, sizes.stored),
+        Part(DENSE, sizes.stored - sizes.expert_bytes),
+        Part("the fewest experts", fewest_stored(sizes)),
         Part(_named(TALK, wishes.conversations, chosen), talk),
         Part(PROCESS, HOST_ALONE),
         kept,

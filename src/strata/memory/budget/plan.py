@@ -180,35 +180,51 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
 
 
 def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:
-    """All in RAM: weights as the file stores them, conversations as they grow."""
+    """All in RAM: weights as the file stores them, conversations as they grow; experts that do not fit on the SSD."""
     needed = least.least_ram(machine, sizes, wishes, chosen)
+    fewest = least.fewest_stored(sizes)
     spare = machine.ram - sum(part.nbytes for part in needed)
     parked = least.parked(wishes, spare)
+    classes = fill.classes_of(sizes.layers)
+    turn = fill.order(tuple(one.experts for one in classes))
+    stored = [one.stored for one in classes]
+    room = fewest + spare - parked
+    here = Counter(turn[: max(fill.prefix(turn, stored, room), fill.prefix(turn, stored, fewest))])
+    experts = sum(stored[index] * number for index, number in here.items())
 
     def talk(cells: int) -> int:
         return talk_bytes(sizes, chosen, wishes.conversations, cells)
 
     page = (sizes.host_cells or sizes.cells).page
     page_bytes = max(1, talk(page) - talk(0))
-    cells = chosen.context + min(
-        (wishes.conversations - 1) * chosen.context, (spare - parked) // 2 // page_bytes * page
-    )
+    cells = chosen.context
+    if here.total() == len(turn):
+        cells += min((wishes.conversations - 1) * chosen.context, (room - experts) // 2 // page_bytes * page)
     table = Table.SSD if sizes.table else Table.NONE
+    note = "all of them, as the file stores them" if here.total() == len(turn) else "the most used, as many as fit"
     ram = Account.of(
         machine.ram,
         (
-            Part(least.WEIGHTS, sizes.stored, "all of them, as the file stores them"),
+            Part(least.DENSE, sizes.stored - sizes.expert_bytes, "read for every token"),
+            Part(least.EXPERTS, experts, note),
             Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
             Part(least.PARKED, parked, "not running, but not read again"),
             Part(least.PROCESS, least.HOST_ALONE, "interpreter and libraries"),
             Part("left to the system", wishes.ram_kept(machine.ram)),
         ),
     )
-    classes = tuple(replace(one, in_ram=one.experts) for one in fill.classes_of(sizes.layers))
-    ssd = (Part(least.TABLE, sizes.table, f"{shown_bytes(sizes.row)} a token"),) if sizes.table else ()
+    found = tuple(replace(one, in_ram=here[i], on_ssd=one.experts - here[i]) for i, one in enumerate(classes))
+    ssd = Account.of(
+        0,
+        (
+            Part(least.EXPERTS, sizes.expert_bytes - experts, "read when they are needed"),
+            Part(least.TABLE, sizes.table, f"{shown_bytes(sizes.row)} a token"),
+        ),
+    ).parts
+    arena = Arena.NONE if not found else Arena.ALL if here.total() == len(turn) else Arena.PART
     return Plan(
-        machine, sizes, wishes, "cpu", chosen.context, wishes.conversations, cells, chosen.kv, sizes.draft > 0 and
-        wishes.drafts, 0, classes, Arena.ALL if classes else Arena.NONE, table, None, ram, ssd, work,
+        machine, sizes, wishes, "cpu", chosen.context, wishes.conversations, cells, chosen.kv,
+        sizes.draft > 0 and wishes.drafts, 0, found, arena, table, None, ram, ssd, work,
     )  # fmt: skip
 
 

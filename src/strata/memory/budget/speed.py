@@ -99,8 +99,14 @@ def estimate(made: Plan) -> Speed | None:
         max((name for name in wait if name != "starts of kernels"), key=lambda name: wait[name]),
         None if prompt is None else REACHED[1] * prompt,
         why,
-        (made.sizes.stored or made.sizes.expert_bytes + made.sizes.dense) / (1e9 * made.machine.rates.disk),
+        _loaded(made) / (1e9 * made.machine.rates.disk),
     )
+
+
+def _loaded(made: Plan) -> int:
+    """Bytes that are read before the first token."""
+    away = sum(one.on_ssd * one.stored for one in made.classes)
+    return (made.sizes.stored or made.sizes.expert_bytes + made.sizes.dense) - away
 
 
 def _window(made: Plan, rows: int, hit: float) -> dict[str, float]:
@@ -112,7 +118,12 @@ def _window(made: Plan, rows: int, hit: float) -> dict[str, float]:
     fixed = reads.dense + reads.state + behind + drafts
     visits = UNION[rows] * reads.used * sum(layer.stored for layer in sizes.layers)
     if made.device == "cpu":
-        return {"dense weights": fixed / (1e9 * rates.cpu), "experts in RAM": visits / (1e9 * rates.cpu)}
+        away = _on_ssd(made, 0.0)
+        return {
+            "dense weights": fixed / (1e9 * rates.cpu),
+            "experts in RAM": visits * (1 - away) / (1e9 * rates.cpu),
+            "experts on the SSD": visits * away / (1e9 * rates.disk),
+        }
     here = visits * hit / (1e9 * rates.vram)
     outside = _on_ssd(made, hit)
     missed = visits * (1 - hit - outside) / (1e9 * (rates.cpu + rates.link))

@@ -81,6 +81,8 @@ def _experts(made: Plan, speed: Speed | None) -> Iterator[str]:
     total = made.sizes.experts
     if made.device == "cpu":
         yield "There is no GPU: everything is computed on the CPU, from weights in RAM."
+        if made.arena is Arena.PART:
+            yield _away(made)
         return
     if not total:
         return
@@ -100,12 +102,13 @@ def _experts(made: Plan, speed: Speed | None) -> Iterator[str]:
             "slowly."
         )
     elif made.arena is Arena.PART:
-        away = sum(one.on_ssd for one in made.classes)
-        nbytes = sum(part.nbytes for part in made.ssd if part.name == least.EXPERTS)
-        yield (
-            f"RAM is too small for {away:,} experts ({shown_bytes(nbytes)}): they are read from the SSD when a token "
-            "needs them."
-        )
+        yield _away(made)
+
+
+def _away(made: Plan) -> str:
+    count = sum(one.on_ssd for one in made.classes)
+    nbytes = sum(part.nbytes for part in made.ssd if part.name == least.EXPERTS)
+    return f"RAM is too small for {count:,} experts ({shown_bytes(nbytes)}): they are read from the SSD when needed."
 
 
 def _table(made: Plan) -> Iterator[str]:
@@ -146,15 +149,15 @@ def _conversations(made: Plan) -> Iterator[str]:
 
 def _ideas(made: Plan, speed: Speed | None) -> Iterator[str]:
     """Changes that would make it faster by a tenth or more."""
-    if speed is None or made.device == "cpu":
+    if speed is None:
         return
     changes: list[tuple[str, Wishes]] = []
     if made.context > MODEST:
         changes.append((f"--context {shown_tokens(MODEST)}", replace(made.wishes, context=MODEST)))
-    smaller = smaller_types(made.sizes, made.kv, gpu=True)
+    smaller = smaller_types(made.sizes, made.kv, gpu=made.device == "gpu")
     if smaller:
         changes.append((f"--kv {smaller[0]}", replace(made.wishes, kv=smaller[0])))
-    for flag, wishes in [] if made.resident else changes:
+    for flag, wishes in [] if made.resident or made.device == "cpu" else changes:
         other = plan(made.machine, made.sizes, wishes, work=made.work)
         found = estimate(other)
         if found and found.best[0] > WORTH * speed.best[0]:

@@ -35,6 +35,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.ngram.host import HostTable
 from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import PASS_MOST, Prompt
+from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.qsa import gpu as qsa
 from strata.ops.rope.reference import cos_sin
 from strata.ops.tiers.tier import Tier
@@ -162,7 +163,8 @@ class GpuOps:
 
         Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
         """
-        if not window and self._prompt is not None and self._whole_prompts:
+        if not window and self._reads_prompts:
+            assert self._prompt is not None
             return self._prompt.begin(segments)
         ahead = self._following.window(segments if window else (), self._pool)
         if ahead is not None:
@@ -179,24 +181,24 @@ class GpuOps:
         return batch
 
     @property
-    def _whole_prompts(self) -> bool:
-        """Whether the kernels of prompts find every expert."""
-        return self.tier is None or (self._prompt is not None and self._prompt.streaming is not None)
+    def _reads_prompts(self) -> bool:
+        """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
+        return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def streamed(self, moes: Sequence[DeviceMoe]) -> None:
-        """Prompts fetch experts that have no slot from RAM, on cards whose prompts have kernels of their own.
+    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = PASS_MOST) -> None:
+        """Say what prompts do not find on the device.
 
         Args:
-            moes: each layer's.
+            experts: through which those come that have no slot.
+            table: the n-gram table (`strata.ops.ngram.host`).
+            rows: of the longest pass where experts come: each moves all of them (`strata.ops.prompt.stream.split`).
         """
-        if self.tier is not None and self._prompt is not None:
-            self._prompt.streaming = self.tier.streaming(moes)
-            self.pass_rows = PASS_MOST
-
-    def host_table(self) -> None:
-        """The n-gram table is not on the device (`strata.ops.ngram.host`)."""
-        if self._prompt is not None:
-            self._prompt.hosted = True
+        if self._prompt is None:
+            return
+        self._prompt.hosted = table
+        if experts is not None:
+            self._prompt.streaming = experts
+            self._prompt.most = self.pass_rows = rows
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""

@@ -58,6 +58,7 @@ class Prompt:
     Attributes:
         streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
             for what is launched depends on what is missing.
+        most: rows of a pass.
         hosted: the n-gram table is not on the device; nothing is recorded, for the host fetches its rows in between.
     """
 
@@ -80,16 +81,17 @@ class Prompt:
         self._memory: Any = None  # that all records share
         self.streaming: Streaming | None = None
         self.hosted = False
+        self.most = PASS_MOST
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
 
         Raises:
-            RequestError: several conversations, or more than `PASS_MOST` rows.
+            RequestError: several conversations, or more than `most` rows.
         """
-        if len(segments) != 1 or not 1 <= len(segments[0].ids) <= PASS_MOST:
+        if len(segments) != 1 or not 1 <= len(segments[0].ids) <= self.most:
             raise RequestError(
-                f"a prompt pass has 1 to {PASS_MOST} rows of one conversation, "
+                f"a prompt pass has 1 to {self.most} rows of one conversation, "
                 f"not {sum(len(s.ids) for s in segments)} of {len(segments)}"
             )
         (segment,), c = segments, self._c

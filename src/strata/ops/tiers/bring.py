@@ -47,7 +47,7 @@ class Source:
         """Bring experts.
 
         Args:
-            slots: ``uint8 [slots, layout.nbytes]`` on the device; slots may lie apart.
+            slots: ``uint8 [slots, layout.nbytes]`` on the device.
             stage: ``uint8 [at least most * nbytes]`` there.
             experts: int32, which.
             places: int32, to which slots.

@@ -22,14 +22,10 @@ from strata.ops.dependent import launch
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.experts.triton import Plan, down, gate_up
 from strata.ops.matvec.triton import Activations, quantise
-from strata.ops.prompt.stream.ring import Ring
-from strata.ops.prompt.stream.split import Costs as PassCosts
-from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers import kernels
 from strata.ops.tiers.bring import Source, sources
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
-from strata.ops.tiers.streamed import RING, TierLayers
 from strata.ops.tiers.tally import tallied
 
 BLOCK = 1024
@@ -107,7 +103,6 @@ class Tier:
         last: what the last window met.
         total: what all have.
         still: learn nothing and move nothing.
-        costs: by which misses are shared out.
     """
 
     def __init__(
@@ -173,8 +168,6 @@ class Tier:
             )
             for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
         ]  # fmt: skip
-        self._sources = by_layer
-        self._streaming: Streaming | None = None
         self._mover = Mover(by_layer, [self._slots[kind] for kind in classes], device)
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses)
         self._windows = self._last_look = 0
@@ -184,7 +177,7 @@ class Tier:
 
     def share_out(self, costs: Costs) -> None:
         """Share misses out by other costs from the next window on; no byte changes."""
-        self.costs, room = costs, self.options.room
+        room = self.options.room
         self.split.copy_(torch.from_numpy(shares(costs, self._mailbox.pairs, room)))
 
     def fill(self, on_bytes: Callable[[int], None] | None = None) -> None:
@@ -207,7 +200,8 @@ class Tier:
         """
         if self.host.fault() is not None or not self.host.running:
             self._recover()
-        self._prepare()
+        self._land()
+        self._send()
         self.host.ring()
 
     def end(self, *, window: bool) -> None:
@@ -243,24 +237,6 @@ class Tier:
                 self._last_look = self._windows
                 self._move(self.cache.moves(self.options.moves))
 
-    def streaming(self, moes: Sequence[Any]) -> Streaming:
-        """What brings a prompt's missing experts through a ring, which is made when first asked for.
-
-        Args:
-            moes: each layer's experts, with the slots of `layers`.
-        """
-        if self._streaming is None:
-            widest, (count, each) = max(source.layout.nbytes for source in self._sources), self.table.shape
-            memory = torch.zeros(min(RING, count * each) * widest, dtype=torch.uint8, device=self._device)
-            layers = TierLayers(self._sources, lambda: self.cache.slot_of, self._prepare, self._device)
-            ring = Ring(memory, layers, count, each)
-            self._streaming = Streaming(ring, moes, self._mailbox.topk, PassCosts(self.costs.link))
-        return self._streaming
-
-    def _prepare(self) -> None:
-        self._land()
-        self._send()
-
     def _move(self, moves: Sequence[Any]) -> None:
         """Begin some moves. No window runs that could read their slots, and none begins before the table is sent."""
         for move in moves:
@@ -283,6 +259,16 @@ class Tier:
         told, most = self._told_visits.numpy(), self._mailbox.pairs
         layer, place = np.nonzero(np.arange(most) < told[:, :1])
         return np.stack([layer, told[layer, 1 + place], told[layer, 1 + most + place]], axis=1).astype(np.int32)
+
+    @property
+    def sent(self) -> NDArray[np.int32]:
+        """The table as the device has it: ``int32 [L, E]``."""
+        return self._sent
+
+    def send_table(self) -> None:
+        """What has landed counts from now on, and the device knows; as `begin`, for passes that ask for no host."""
+        self._land()
+        self._send()
 
     def _send(self) -> None:
         """The table as the cache has it now, ahead of what is launched next."""

@@ -140,6 +140,7 @@ function start() {
   );
   keys.addEventListener("change", () => {
     forget.hidden = !keys.current;
+    if (keys.current && !model.props) model.load();
   });
   fill(document.querySelector(".top-end"), stateSign(health, model), forget, themeButton());
   banner(document.querySelector(".banner"), health);

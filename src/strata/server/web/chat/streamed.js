@@ -40,8 +40,8 @@ export class Streamed {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.#text = text;
-    if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) {
-      // a link's address may stand behind its use
+    if (this.#settled === 0 || /^ {0,3}\[[^\]\n]+\]:/m.test(text)) {
+      // in one piece, which is quicker; and a link's address may stand behind its use
       morphChildren(this.#element, render(normal(text)));
       this.after();
     } else {

@@ -4,7 +4,7 @@ import { fill, h, icon } from "../dom.js";
 import { Answer } from "./answer.js";
 import { copyCode } from "./copying.js";
 import { Question, Result } from "./question.js";
-import { childrenOf } from "./tree.js";
+import { familiesOf } from "./tree.js";
 
 const NEAR = 60; // pixels from the bottom that still count as being there
 
@@ -12,6 +12,7 @@ export class Transcript {
   #views = new Map(); // message id to its view
   #following = true;
   #at = 0; // where following last left the scroller
+  #busy = false;
   #does;
 
   /** @param {object} does  what messages can have done: edit, retry, resume, answer, again, show */
@@ -53,7 +54,9 @@ export class Transcript {
       view.element.remove();
       this.#views.delete(id);
     }
+    const families = familiesOf(nodes);
     let before = null;
+    this.#busy = true; // the page is laid out once at the end, not once for each message
     path.forEach((message, place) => {
       let view = this.#views.get(message.id);
       if (!view) {
@@ -63,16 +66,16 @@ export class Transcript {
       const wanted = before ? before.nextSibling : this.list.firstChild;
       if (wanted !== view.element) this.list.insertBefore(view.element, wanted);
       before = view.element;
-      this.#update(message, place, path, nodes, runs);
+      this.#update(message, place === path.length - 1, families, runs);
     });
+    this.#busy = false;
     this.empty.hidden = path.length > 0;
     this.#follow();
   }
 
   /** Only one of them changed. */
   refresh(message, path, nodes, runs) {
-    const place = path.findIndex((one) => one.id === message.id);
-    if (place >= 0 && this.#views.has(message.id)) this.#update(message, place, path, nodes, runs);
+    if (this.#views.has(message.id)) this.#update(message, message.id === path.at(-1)?.id, familiesOf(nodes), runs);
   }
 
   /** Begin with another chat. */
@@ -98,14 +101,15 @@ export class Transcript {
     return message.role === "tool" ? new Result(message) : new Answer(message, this.#does);
   }
 
-  #update(message, place, path, nodes, runs) {
+  #update(message, last, families, runs) {
     const view = this.#views.get(message.id);
+    const run = runs.get(message.id) ?? null;
+    const siblings = families.get(message.parent ?? "");
+    const shape = JSON.stringify([last, message.state, message.usage, siblings.map((one) => one.id)]);
+    if (!run && view.shape === shape && view.message === message) return; // nothing about it is new
+    view.shape = run ? null : shape;
     view.message = message;
-    view.update({
-      siblings: childrenOf(nodes, message.parent),
-      run: runs.get(message.id) ?? null,
-      last: place === path.length - 1,
-    });
+    view.update({ siblings, run, last });
   }
 
   #scrolled() {
@@ -115,6 +119,7 @@ export class Transcript {
   }
 
   #follow() {
+    if (this.#busy) return;
     // Somebody who scrolls up is believed at once, not only when the browser gets round to saying so.
     if (this.#following && this.element.scrollTop >= this.#at - 1) this.element.scrollTop = this.element.scrollHeight;
     else this.#scrolled();

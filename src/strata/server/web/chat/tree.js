@@ -3,23 +3,24 @@
 // Nodes are the stored messages: {id, chat, parent, role, content, ...}. `parent` is null for first questions. `picks`
 // says which child is shown below each node ("" for the top); without a word it is the newest.
 
-/** The nodes below one, oldest first. */
-export function childrenOf(nodes, parent) {
-  return nodes.filter((node) => node.parent === parent).sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+/** The nodes below each, oldest first; below "" the first questions. */
+export function familiesOf(nodes) {
+  const families = new Map();
+  for (const node of [...nodes].sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1))) {
+    const key = node.parent ?? "";
+    if (!families.has(key)) families.set(key, []);
+    families.get(key).push(node);
+  }
+  return families;
 }
 
 /** The nodes that are shown, from the first question on. */
 export function pathOf(nodes, picks) {
-  const below = new Map();
-  for (const node of [...nodes].sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1))) {
-    const key = node.parent ?? "";
-    if (!below.has(key)) below.set(key, []);
-    below.get(key).push(node);
-  }
+  const families = familiesOf(nodes);
   const path = [];
   const seen = new Set(); // what was imported may be anything, also a ring
   for (let key = ""; ; key = path.at(-1).id) {
-    const children = (below.get(key) ?? []).filter((node) => !seen.has(node.id));
+    const children = (families.get(key) ?? []).filter((node) => !seen.has(node.id));
     if (!children.length) return path;
     const node = children.find((child) => child.id === picks[key]) ?? children.at(-1);
     seen.add(node.id);

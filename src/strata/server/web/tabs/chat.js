@@ -206,7 +206,7 @@ export async function mount(element, context) {
   async function ask(answering) {
     announce("Asked");
     const message = await answering;
-    if (model.props?.n_ctx === undefined) model.load(); // it was not in memory before, and could not say what it is
+    if (model.props && model.props.n_ctx === undefined) model.load(); // it was not in memory before, and could not say what it is
     if (message.chat !== chats.chat.id || document.hidden) return;
     if (message.state === "failed") announce(`The answer failed: ${message.error.message}`);
     else if (message.calls.length) announce(`The model calls ${message.calls.map((call) => call.name).join(", ")}`);

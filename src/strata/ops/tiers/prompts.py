@@ -1,0 +1,88 @@
+"""Experts in tiers for prompt passes: those without a slot come through a ring (`strata.ops.prompt.stream`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strata.ops.experts.slots import SlotLayout
+from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.split import Costs
+from strata.ops.prompt.stream.streaming import Streaming
+from strata.ops.tiers.tier import Tier
+
+BUFFERS = 96
+"""Experts of the ring: three groups of as many as fill the link."""
+
+
+class Shelf:
+    """`strata.ops.prompt.stream.ring.Layers` of a tier: the file's blocks in RAM, brought over and repacked on the way.
+
+    Args:
+        tier: of the model.
+        most: experts of a group.
+        device: where slots are.
+    """
+
+    def __init__(self, tier: Tier, most: int, device: torch.device) -> None:
+        self._tier, self._device = tier, device
+        self._stage = torch.zeros(
+            most * max(one.source.nbytes for one in tier.layers), dtype=torch.uint8, device=device
+        )
+
+    def begin(self) -> None:
+        """See `Layers.begin`."""
+        self._tier.send_table()
+
+    def missing(self, layer: int) -> Sequence[int]:
+        """See `Layers.missing`."""
+        found: list[int] = np.flatnonzero(self._tier.sent[layer] < 0).tolist()
+        return found
+
+    def layout(self, layer: int) -> SlotLayout:
+        """See `Layers.layout`."""
+        return self._tier.layers[layer].source.layout
+
+    def bring(self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int]) -> None:
+        """See `Layers.bring`."""
+        count = len(experts)
+        lists = torch.tensor([*experts, *buffers, count], dtype=torch.int32)
+        if self._device.type == "cuda":
+            lists = lists.pin_memory().to(self._device, non_blocking=True)
+        self._tier.layers[layer].source.launch(
+            ring, self._stage, lists[:count], lists[count : 2 * count], lists[2 * count :], count
+        )
+
+
+def ring_bytes(largest: int, stored: int, buffers: int = BUFFERS) -> int:
+    """Memory of a ring of slots and of its stage.
+
+    Args:
+        largest: bytes of the largest layer's slots.
+        stored: bytes of its experts in the file.
+        buffers: of the ring.
+    """
+    return buffers * largest + -(-buffers // 3) * stored
+
+
+def streaming(
+    tier: Tier, moes: Sequence[Any], topk: int, device: torch.device, *, buffers: int = BUFFERS, rate: float = 25e3
+) -> Streaming:
+    """What prompts ask about a tier's experts.
+
+    Args:
+        tier: of the model.
+        moes: each layer's experts on the device.
+        topk: experts a row visits.
+        device: where slots are.
+        buffers: of the ring.
+        rate: bytes a microsecond over the link.
+    """
+    most = max(1, buffers // 3)
+    largest = max(one.source.layout.nbytes for one in tier.layers)
+    heaviest = max(one.source.nbytes for one in tier.layers)
+    memory = torch.zeros(buffers * largest, dtype=torch.uint8, device=device)
+    ring = Ring(memory, Shelf(tier, most, device), len(moes), moes[0].slots.experts, most=most)
+    return Streaming(ring, moes, topk, Costs(link=heaviest / rate))
