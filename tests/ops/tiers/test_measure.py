@@ -7,6 +7,9 @@ pytest.importorskip("triton")
 from strata.ops.tiers import measure
 from support.tiered import tiered
 
+# What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
 
 def test_the_host_is_measured_and_serves_the_next_window():
     made = tiered([])
