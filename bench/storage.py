@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=given.folder))
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"conditions": {"processors": os.cpu_count(), "load": [round(os.getloadavg()[0], 1)]}}
     try:
         path = folder / "random.bin"
         with path.open("wb") as out:
@@ -194,6 +194,7 @@ def main() -> None:
             [str(model), "--ngram-rows", "2000", *(x for k, v in sizes.items() for x in (f"--{k}", str(v)))]
         )
         experts(model, given.tokens // 10, given.threads, figures)
+        figures["conditions"]["load"].append(round(os.getloadavg()[0], 1))
     finally:
         shutil.rmtree(folder)
     if given.json:

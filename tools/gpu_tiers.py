@@ -128,8 +128,12 @@ class Model:
                 layer.moe.choosing[: self.config.moe.E] *= (skew * spread).exp()[:, None].to(DEVICE)
         pool = Pool(self.config, DEVICE, slots=4, cells=3 * self.config.context)
 
+        coming = tiers.prompts(tier, moved, self.config, DEVICE)
+
         def made(*, graphs: bool) -> Network:
-            return Network(self.config, moved, GpuOps(self.config, pool, DEVICE, graphs=graphs, tier=tier))
+            ops = GpuOps(self.config, pool, DEVICE, graphs=graphs, tier=tier)
+            ops.lacks(coming)
+            return Network(self.config, moved, ops)
 
         card = gpu.find("cuda")
         assert card is not None

@@ -27,6 +27,7 @@ PLANNED = ("tests/memory/budget/test_plan.py",)
 MEASURED = ("tests/memory/budget/test_measured.py",)
 OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
 PULLED = ("tests/hub/test_pull.py",)
+HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
 
 
@@ -626,5 +627,45 @@ MUTATIONS = (
         "lost.wait if lost is not None and lost.wait is not None else ",
         "",
         PULLED,
+        "tiers: halves of a row's blocks are exchanged",
+        "experts/misses/answer.py",
+        "half = rest >> 4",
+        "half = 1 - (rest >> 4)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: every expert is read where the first lies",
+        "experts/misses/answer.py",
+        "peek(where + 24 * experts[i] + 8)",
+        "peek(where + 24 * experts[0] + 8)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: a fault leaves the wait as it is",
+        "experts/misses/loop.py",
+        "store(box + DONE, rung if failed == 0 else broken)",
+        "store(box + DONE, rung)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: a window begins beside an answer nobody waits for",
+        "experts/misses/host.py",
+        "        if self.busy:\n            raise TierError",
+        "        if False:\n            raise TierError",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: what the link takes before its first expert is forgotten",
+        "experts/misses/split.py",
+        "by_link = self.link_first + link * self.link if link else 0.0",
+        "by_link = link * self.link",
+        ("tests/experts/misses/test_split.py",),
+    ),
+    _m(
+        "tiers: rows that never came are what was there before",
+        "ops/tiers/kernels.py",
+        'tl.where(faulted, float("nan"), row)',
+        "row",
+        ("tests/ops/tiers/test_layers.py", "-k", "dead_worker"),
     ),
 )

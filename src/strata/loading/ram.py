@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from strata.errors import StrataError
 from strata.loading.shown import shown_bytes
 
@@ -31,6 +29,8 @@ def measure(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/f
         groups: the kernel's list of the process's groups.
         mount: where the groups' files are.
     """
+    import psutil  # not on machines that only measure kernels, which import this module's neighbours
+
     memory = psutil.virtual_memory()
     limits = [pair for folder in memory_groups(groups, mount) if (pair := _limit(folder)) and pair[0] < memory.total]
     return Ram(

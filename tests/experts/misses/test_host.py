@@ -1,5 +1,8 @@
 """The host's half: the judge's rows, thousands of layers at full speed, and every fault releases whoever waits."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -278,3 +281,23 @@ def test_reading_of_addresses_is_the_layout_of_a_descriptor(made):
 
 def peek_of(address):
     return int(np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 1).from_address(address))[0])
+
+
+LEFT = """
+import numpy as np
+from support.misses import layers
+made = layers(("Q8_0",) * 3, np.random.default_rng(1), hidden=64, inner=32)
+memory = made.memory()
+loop = made.loop(memory, {threads})
+from strata.lab import doorbell
+deck = made.deck(1, np.random.default_rng(1))
+print(doorbell.run(memory, deck, np.zeros(2, np.int64))[0])
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_process_ends_though_nobody_closed_its_loop(threads):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", LEFT.format(threads=threads)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")

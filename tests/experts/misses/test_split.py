@@ -25,6 +25,15 @@ def test_no_other_split_waits_less(host, link, host_first, link_first, most, roo
     assert ((steps == 0) | (steps == 1)).all()  # one more never takes an expert from either side
 
 
+def test_a_layer_waits_for_whoever_takes_longer():
+    costs = Costs(50, 45, 8, 6)
+    assert costs.waits(10, 5) == 8 + 250
+    assert costs.waits(10, 9) == 6 + 405
+    assert costs.waits(3, 3) == 6 + 135  # nobody asked the host
+    assert costs.waits(3, 0) == 8 + 150
+    assert costs.waits(0, 0) == 0
+
+
 def test_shares_follow_the_costs():
     assert shares(Costs(50, 50), 6, 16).tolist() == [0, 0, 1, 1, 2, 2, 3]
     assert shares(Costs(100, 25), 6, 16).tolist() == [0, 1, 2, 3, 3, 4, 5]

@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 
 from strata.errors import RequestError
 from strata.gguf import open_model
+from strata.loading.cache import cached_as
 from strata.model import Network, load_config, load_weights
 from strata.model.decision import Greedy
 from strata.ops import bind
@@ -19,17 +20,18 @@ from support.stored import write_stored
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """The CPU's network and the GPU's, of the tiny model in eight bits."""
+@pytest.fixture(scope="module", params=["f32", "q8"] if NATIVE else ["f32"])  # the interpreter takes long for each
+def both(tmp_path_factory, request):
+    """The CPU's network and the GPU's, of the tiny model in eight bits, with keys and values of one type."""
     from strata.ops.gpu.ops import GpuOps
     from strata.ops.gpu.pool import Pool
     from strata.ops.gpu.upload import Upload
 
     directory = open_model(write_stored(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
-    config = replace(load_config(directory.metadata), mtp=False)
+    config = cached_as(replace(load_config(directory.metadata), mtp=False), request.param)
     weights = load_weights(directory, config)
-    pool = Pool(config, DEVICE, slots=4, cells=1024, kv=torch.float32)
+    kv = torch.uint8 if request.param == "q8" else torch.float32
+    pool = Pool(config, DEVICE, slots=4, cells=1024, kv=kv)
     return (
         Network(config, weights, bind("cpu", config)),
         Network(config, Upload(DEVICE).all(weights), GpuOps(config, pool, DEVICE)),

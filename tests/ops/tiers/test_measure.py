@@ -1,11 +1,16 @@
 """Costs as measured: the host's, through its own messages."""
 
+import gc
+
 import pytest
 
 pytest.importorskip("triton")
 
 from strata.ops.tiers import measure
 from support.tiered import tiered
+
+# What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 def test_the_host_is_measured_and_serves_the_next_window():
@@ -28,3 +33,12 @@ def test_the_host_is_measured_and_serves_the_next_window():
 def test_two_times_make_a_line():
     assert measure._line({1: 60.0, 8: 410.0}) == (50.0, 10.0)
     assert measure._line({1: 60.0, 8: 60.0}) == (0.01, 59.99)  # nothing that could be told from noise
+
+
+def test_a_tier_that_nobody_holds_ends_its_threads():
+    made = tiered([])
+    host = made.tier.host
+    assert host.running
+    del made
+    gc.collect()
+    assert not host.running

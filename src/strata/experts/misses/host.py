@@ -1,11 +1,13 @@
 """The thread that serves: started, rung, asked how it goes, and brought back after a fault."""
 
+import atexit
 import contextlib
 import ctypes
 import os
 import platform
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,6 +165,7 @@ class HostLoop:
         self._closing = False
         self._reason = ""
         self._resume = threading.Event()
+        _LOOPS.add(self)
 
     def start(self) -> None:
         """Begin to serve."""
@@ -301,3 +304,16 @@ class HostLoop:
         if not self._words[2]:
             self._words[2] = code
         self._words[1] = box.BROKEN
+
+
+_LOOPS: "weakref.WeakSet[HostLoop]" = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """End all loops: what a process does before it ends, and before their pools are closed."""
+    for loop in list(_LOOPS):
+        with contextlib.suppress(TierError):
+            loop.close()
+
+
+atexit.register(close_all)  # behind the pools', so that it runs before it

@@ -4,6 +4,7 @@
 part of a window is `LayerTier.misses`, on a branch beside the hits.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -173,6 +174,7 @@ class Tier:
         self._windows = self._last_look = 0
         self._fresh = self.still = False
         self.last, self.total = Tally(), Tally()
+        weakref.finalize(self, self.host.close)  # its thread knows the host's half and nothing of us
         self.host.start()
 
     def share_out(self, costs: Costs) -> None:
