@@ -43,6 +43,7 @@ class Process:
         self._link = link
         self._inbox: queue.SimpleQueue[m.Order | None] = queue.SimpleQueue()  # None: the other side is gone
         self._came: dict[str, float] = {}  # when orders to end a request were read, until they are obeyed
+        self._taking = threading.Lock()  # an order is in the inbox from the time that is noted for it
         self._ending: dict[str, float] = {}  # of those that are obeyed, until the next unit of work is over
         self._beat = 0.25
         self._patience = 600.0
@@ -128,8 +129,9 @@ class Process:
         with contextlib.suppress(queue.Empty):
             if pause > 0:
                 found.append(self._inbox.get(timeout=pause))
-            while True:
-                found.append(self._inbox.get_nowait())
+            with self._taking:
+                while True:
+                    found.append(self._inbox.get_nowait())
         return found
 
     def _obey(self, engine: Engine, order: m.Order) -> None:
@@ -208,9 +210,10 @@ class Process:
         try:
             while data := receive(self._link):
                 for order in frames.push(data):
-                    if isinstance(order, m.Cancel):
-                        self._came[order.id] = time.monotonic()
-                    self._inbox.put(order)
+                    with self._taking:
+                        if isinstance(order, m.Cancel):
+                            self._came[order.id] = time.monotonic()
+                        self._inbox.put(order)
             frames.end()
         except ProtocolError as error:
             self._fatal(Kind.PROTOCOL, str(error), FATAL)
