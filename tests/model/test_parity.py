@@ -19,7 +19,7 @@ def no_grad():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_oracle_says_something(name):
     logits = oracle_logits(name, parity.LENGTH)
-    assert 0.3 < logits.std() < 0.8
+    assert 0.2 < logits.std() < 0.8  # a quarter of the width halves it: 0.30 for "slim", 0.4 to 0.6 for the others
     assert 0 in prompt(name, parity.LENGTH), "an EOS inside the prompt"
 
 

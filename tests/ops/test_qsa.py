@@ -157,11 +157,13 @@ def test_kernel_rows_do_as_they_do_alone_and_need_room_for_one():
     expected = read(512)
     for size in (1, 16):
         assert torch.equal(read(size), expected)
-    tracemalloc.start()
-    read(512)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 64 * 1024, "the scores of 512 rows would be 2 MB"
+    peaks = []
+    for _ in range(5):  # other threads of the process may allocate meanwhile
+        tracemalloc.start()
+        read(512)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert min(peaks) < 64 * 1024, "the scores of 512 rows would be 2 MB"
 
 
 def test_numbers_that_are_not_finite_stay_in_their_row():

@@ -45,7 +45,7 @@ http {{
 """
 
 pytestmark = pytest.mark.skipif(
-    shutil.which(NGINX) is None and os.environ.get("STRATA_TEST_PROXY") != "required", reason="nginx is not installed"
+    shutil.which(NGINX) is None and os.environ.get("PROXY_TESTS") != "required", reason="nginx is not installed"
 )
 
 

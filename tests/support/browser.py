@@ -21,10 +21,10 @@ SLOW = 30_000
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser; tests are skipped where there is none, unless STRATA_TEST_BROWSER is "required"."""
+    """A browser; tests are skipped where there is none, unless BROWSER_TESTS is "required"."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        if os.environ.get("STRATA_TEST_BROWSER") == "required":
+        if os.environ.get("BROWSER_TESTS") == "required":
             pytest.fail(f"a browser is required, and none of {', '.join(NAMES)} is installed")
         pytest.skip("no Chromium is installed")
     with sync_playwright() as playwright:

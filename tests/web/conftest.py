@@ -11,8 +11,9 @@ from support.browser import Visit, chromium
 from support.site import Script, Site, engine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of one module: playwright keeps an event loop running in this thread, and tests elsewhere start their own."""
     with chromium() as found:
         yield found
 
