@@ -627,6 +627,8 @@ MUTATIONS = (
         "lost.wait if lost is not None and lost.wait is not None else ",
         "",
         PULLED,
+    ),
+    _m(
         "tiers: halves of a row's blocks are exchanged",
         "experts/misses/answer.py",
         "half = rest >> 4",

@@ -16,7 +16,7 @@ from strata.cli.main import main
 from strata.cli.output import printable
 from strata.cli.table import table
 from strata.config import Settings
-from strata.config.kinds import Bytes
+from strata.config.kinds import Bytes, Tokens
 from strata.config.settings import SETTINGS
 
 
@@ -96,7 +96,7 @@ def test_every_setting_has_a_flag_of_its_kind() -> None:
     settings = typing.get_type_hints(Settings)
     assert flags.keys() - settings.keys() == {"json", "config"}
     for name, kind in settings.items():
-        if isinstance(SETTINGS[name].kind, Bytes):  # a number with a unit is a text until it is looked at
+        if isinstance(SETTINGS[name].kind, Bytes | Tokens):  # a number with a unit is a text until it is looked at
             kind = str | None  # noqa: PLW2901
         assert flags[name] in {kind, kind | None}
 

@@ -7,7 +7,7 @@ from strata.loading.cache import check_kv
 from strata.loading.device import AUTO, check_device
 from strata.loading.files import ModelFile
 from strata.loading.network import OnLoad, check_threads
-from strata.loading.storage import check_storage
+from strata.loading.stored import check_storage
 from strata.loading.stretch import check_context
 from strata.worker import Care, Client, ModelEngine
 from strata.worker.answering import InProcess, Source

@@ -1,11 +1,10 @@
 """Options of the command line, with names and help from the settings they set."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from strata.config.kinds import Switch
 from strata.config.settings import SETTINGS
@@ -19,11 +18,6 @@ def _of(name: str) -> Parameter:
     return Parameter(help=f"{setting.meaning}{default}", show_default=False, n_tokens=tokens)
 
 
-def _text(_type: Any, tokens: Sequence[Token]) -> Any:
-    """An option as it stands, for the setting to make sense of: 32K is a number there."""
-    return tokens[0].value
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GlobalFlags:
@@ -32,7 +26,7 @@ class GlobalFlags:
     model: Annotated[str | None, _of("model")] = None
     threads: Annotated[int | None, _of("threads")] = None
     device: Annotated[str | None, _of("device")] = None
-    context: Annotated[int | None, _of("context"), Parameter(converter=_text)] = None
+    context: Annotated[str | None, _of("context")] = None
     rope_scaling: Annotated[str | None, _of("rope_scaling")] = None
     rope_scale: Annotated[float | None, _of("rope_scale")] = None
     kv: Annotated[str | None, _of("kv")] = None

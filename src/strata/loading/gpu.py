@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from strata.errors import ModelError, RequestError, StrataError
-from strata.loading import storage, tiers
+from strata.loading import tiers
 from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
 from strata.memory import budget
@@ -222,6 +222,7 @@ def network(
     Raises:
         RequestError: it does not fit, or has types without kernels there.
     """
+    from strata.loading import storage
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps

@@ -13,7 +13,7 @@ from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.ram import measure
-from strata.loading.storage import arranged, check_storage, divide, hosted, is_expert
+from strata.loading.stored import check_storage, is_expert
 from strata.loading.stretch import stretched
 from strata.loading.touch import touch
 
@@ -175,6 +175,8 @@ def _on_gpu(
     if ngram is not None:
         import torch
 
+        from strata.loading.storage import hosted
+
         weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
     network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
     return Loaded(network, inventory.unused, placement, storage)
@@ -197,6 +199,8 @@ def _on_cpu(
 
     inventory = _inventory(file, config)
     draft = sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0
+    from strata.loading.storage import arranged, divide
+
     division = divide(file.directory, config, inventory.bytes + draft, measure(), most, ngram)
     if threads is None and config.V * config.H < SMALL:
         threads = 1

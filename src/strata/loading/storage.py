@@ -1,18 +1,18 @@
 """What of a model is in main memory when the CPU computes it, and how the rest is read while it runs."""
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from strata.errors import RequestError, StrataError
+from strata.errors import StrataError
 from strata.gguf import TensorDirectory
 from strata.loading import ram
 from strata.loading.shown import shown_bytes
+from strata.loading.stored import is_expert
 from strata.memory.arena import stacks_of
 from strata.memory.arena.filling import HEADROOM, Filling
-from strata.memory.ngram import MODES, Rows, Table, rows_in
+from strata.memory.ngram import Rows, Table, rows_in
 from strata.memory.reads import Readers, ReadFile
 from strata.memory.tier import ExpertTier
 
@@ -27,30 +27,10 @@ TABLE = "per_layer_token_embd.weight"
 LARGE = 10**9
 """Bytes of an n-gram table from which its rows are read past the system's file cache, if nobody says how."""
 
-EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down|gate_up)_exps\.weight")
-"""Names of routed experts' tensors."""
-
 LEAST = 8
 """Experts of a layer's size that have to fit, or all that a row visits."""
 
 OnBytes = Callable[[int], None]
-
-
-def check_storage(most: int | None, ngram: str | None) -> None:
-    """Refuse what makes no sense.
-
-    Raises:
-        RequestError: the memory is no positive number of bytes, or there is no such way of reading.
-    """
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise RequestError(f"ram must be a positive number of bytes, not {most!r}")
-    if ngram is not None and ngram not in MODES:
-        raise RequestError(f"rows of the n-gram table are read by {', '.join(MODES)}, not {ngram!r}")
-
-
-def is_expert(name: str) -> bool:
-    """Whether a tensor holds routed experts."""
-    return EXPERTS.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

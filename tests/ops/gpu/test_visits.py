@@ -33,7 +33,7 @@ def test_rows_are_the_judges(rows, inner):
     x = torch.from_numpy(rng.standard_normal((rows, H)).astype(np.float32)).to(DEVICE)
     choosing = torch.from_numpy(rng.standard_normal((E + 1, H)).astype(np.float32)).to(DEVICE)
     config: Any = SimpleNamespace(moe=SimpleNamespace(E=E, topk=TOPK))
-    w: Any = SimpleNamespace(choosing=choosing, slots=made.slots, shared=shared)
+    w: Any = SimpleNamespace(choosing=choosing, slots=made.slots, shared=shared, tier=None)
     visits, m = Visits(config, torch.device(DEVICE), Branches(graphs=False)), Rows(x, quantise(x))
     route = visits.route(m, w)
     found = visits.rows(m, route, w)
