@@ -1,0 +1,192 @@
+"""Mutations of where bytes live: reads, arenas, tiers, plans, downloads, misses and the ring of prompts."""
+
+from mutation import mutation as _m
+
+READS = ("tests/memory/test_reads.py",)
+ARENA = ("tests/memory/test_arena.py",)
+HELD = ("tests/memory/test_held.py",)
+TIER = ("tests/memory/test_tier.py",)
+ROWS = ("tests/memory/test_row_cache.py",)
+PLANNED = ("tests/memory/budget/test_plan.py",)
+PLAN_MEASURED = ("tests/memory/budget/test_measured.py",)
+OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
+PULLED = ("tests/hub/test_pull.py",)
+HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
+SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
+
+MEMORY = (
+    _m(
+        "storage: a short direct read goes on inside a block",
+        "memory/reads/pread.py",
+        "after -= after % block",
+        "pass",
+        READS,
+    ),
+    _m("storage: an interrupted read is an error", "memory/reads/pread.py", "number != EINTR", "True", READS),
+    _m("storage: memory that others share", "memory/arena/region.py", "mmap.MAP_PRIVATE |", "mmap.MAP_SHARED |", ARENA),
+    _m(
+        "storage: an interrupted filling leaves its memory",
+        "memory/arena/filling.py",
+        "region.give_back()",
+        "pass",
+        ARENA,
+    ),
+    _m("storage: pinned experts are taken", "memory/tier/held.py", " & (self._pins[kind] == 0)", "", HELD),
+    _m("storage: old visits count like new ones", "memory/tier/held.py", "self._now / self._half_life", "0.0", HELD),
+    _m(
+        "storage: an expert that went keeps its address",
+        "memory/tier/tier.py",
+        "        for gone in out:",
+        "        for gone in ():",
+        TIER,
+    ),
+    _m(
+        "storage: the newest row of a set goes",
+        "memory/ngram/cache.py",
+        "used[way] < used[oldest]",
+        "used[way] > used[oldest]",
+        ROWS,
+    ),
+    _m(
+        "prompts: a buffer is filled while it is read",
+        "ops/prompt/stream/schedule.py",
+        "self._last_before(end - self.ring)",
+        "self._last_before(end - self.ring - 1)",
+        SCHEDULE,
+    ),
+    _m(
+        "prompts: a copy is handed over before what it waits for",
+        "ops/prompt/stream/schedule.py",
+        ".after < self._computed:",
+        ".after <= self._computed:",
+        SCHEDULE,
+    ),
+    _m(
+        "plan: slots are counted by their size in the file",
+        "memory/budget/plan.py",
+        "[one.slot for one in classes], max",
+        "[one.stored for one in classes], max",
+        PLAN_MEASURED,
+    ),
+    _m(
+        "plan: the ring's slots are counted twice",
+        "memory/budget/plan.py",
+        "(passes - sizes.work.least) + ring",
+        "(passes - sizes.work.least)",
+        PLANNED,
+    ),
+    _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, ring)", "wanted", PLANNED),
+    _m(
+        "plan: half of what has no slot is enough",
+        "memory/budget/tiers.py",
+        "elif room >= outside:",
+        "elif room >= outside // 2:",
+        PLANNED,
+    ),
+    _m(
+        "plan: what fits exactly is refused",
+        "memory/budget/least.py",
+        "if one.need > one.free",
+        "if one.need >= one.free",
+        PLAN_MEASURED,
+    ),
+    _m(
+        "plan: the draft head's cells are forgotten",
+        "memory/budget/least.py",
+        "if chosen.gpu and chosen.drafts and sizes.draft_cells is not None:",
+        "if False:",
+        PLANNED,
+    ),
+    _m(
+        "plan: layers have their slots one after another",
+        "memory/budget/fill.py",
+        "(2 * k + 1) / (2 * count)",
+        "k",
+        PLANNED,
+    ),
+    _m(
+        "plan: more than assumed brings experts",
+        "memory/budget/measured.py",
+        "expected - free_after",
+        "free_after - expected",
+        PLAN_MEASURED,
+    ),
+    _m(
+        "plan: another context than the largest that fits",
+        "memory/budget/advice.py",
+        "(context - 1) // STEP",
+        "context // STEP - 1",
+        PLANNED,
+    ),
+    _m("overcommit: fewer hits count as many", "memory/budget/overcommit.py", "hit <= place + 1", "True", OVERCOMMIT),
+    _m(
+        "pull: bytes that come twice are written twice",
+        "hub/transfer.py",
+        "skip = have - body.start",
+        "skip = 0",
+        PULLED,
+    ),
+    _m(
+        "pull: what was here is not in the checksum",
+        "hub/transfer.py",
+        "    _feed(part, digest)\n    return digest, part",
+        "    return digest, part",
+        PULLED,
+    ),
+    _m(
+        "pull: damaged bytes stay",
+        "hub/transfer.py",
+        "part.unlink()\n            self.on_bytes(-file.size)",
+        "self.on_bytes(-file.size)",
+        PULLED,
+    ),
+    _m(
+        "pull: a busy hub's wish is not heard",
+        "hub/transfer.py",
+        "lost.wait if lost is not None and lost.wait is not None else ",
+        "",
+        PULLED,
+    ),
+    _m(
+        "tiers: halves of a row's blocks are exchanged",
+        "experts/misses/answer.py",
+        "half = rest >> 4",
+        "half = 1 - (rest >> 4)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: every expert is read where the first lies",
+        "experts/misses/answer.py",
+        "peek(where + 24 * experts[i] + 8)",
+        "peek(where + 24 * experts[0] + 8)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: a fault leaves the wait as it is",
+        "experts/misses/loop.py",
+        "store(box + DONE, rung if failed == 0 else broken)",
+        "store(box + DONE, rung)",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: a window begins beside an answer nobody waits for",
+        "experts/misses/host.py",
+        "        if self.busy:\n            raise TierError",
+        "        if False:\n            raise TierError",
+        HOST_LOOP,
+    ),
+    _m(
+        "tiers: what the link takes before its first expert is forgotten",
+        "experts/misses/split.py",
+        "by_link = self.link_first + link * self.link if link else 0.0",
+        "by_link = link * self.link",
+        ("tests/experts/misses/test_split.py",),
+    ),
+    _m(
+        "tiers: rows that never came are what was there before",
+        "ops/tiers/kernels.py",
+        'tl.where(faulted, float("nan"), row)',
+        "row",
+        ("tests/ops/tiers/test_layers.py", "-k", "dead_worker"),
+    ),
+)
