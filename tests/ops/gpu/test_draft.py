@@ -31,7 +31,7 @@ def both(tmp_path_factory):
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.upload import Upload
 
-    directory = open_model(write_stored(tmp_path_factory.mktemp("tiny") / "m.gguf", name="yarn"))
+    directory = open_model(write_stored(tmp_path_factory.mktemp("tiny") / "m.gguf", name="slim"))
     config = load_config(directory.metadata)
     weights = load_weights(directory, config)
     ops = GpuOps(config, Pool(config, DEVICE, slots=3, cells=512, kv=torch.float32), DEVICE)
