@@ -48,7 +48,6 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
     arm = {
         "met": {"decode": met, "window4": met},
         "medians": {"window1_ms": 9.0, "window4_ms": 12.0},
-        "nodes": {"1": 1200},
     }
     told = {
         "figures": {"none_resident_tps": 60.0},
@@ -57,6 +56,7 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
             "decode": {"arms": {"none": arm}},
             "caps": {"arms": {"cap24": arm, "cap12": {"does_not_fit": "13.1 GB are needed"}}},
             "bandwidths": {"ram_gbs": 100.0, "link_gbs": 55.5},
+            "nodes": {"none": {"1": 1200, "4": None}},
         },
         "failures": {"restore": {"error": "RuntimeError: no"}},
         "sessions": [

@@ -102,10 +102,10 @@ def capped(model: Model, cap: int) -> tuple[tuple[int, ...], dict[str, Any]]:
         RequestError: not even the rest fits; says how much is needed.
     """
     card = gpu.find("cuda") or Card(0, "a card", gpu.TENSOR_CORES, cap, cap)
+    card = replace(card, free=cap, name=f"a card of {cap / 1e9:.0f} GB")
     routed = tiers.expert_bytes(model.weights)
     dense = weight_bytes(model.weights)[1] - routed + tiers.room_bytes(model.weights)
-    free = min(card.free, cap) if model.device.type == "cpu" else cap
-    placement, room = tiers.place(replace(card, free=free), dense, model.config, 2, routed, drafts=False)
+    placement, room = tiers.place(card, dense, model.config, 2, routed, drafts=False)
     slots = divide(room, model.sizes, model.classes, model.config.moe.E)
     gb = {"cap": cap, "dense": dense, "conversations": placement.cache, "work": placement.work, "slots": room}
     return slots, {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}

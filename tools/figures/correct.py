@@ -42,7 +42,7 @@ def windows(session: Session) -> dict[str, Any]:
     found: dict[str, Any] = {"windows": len(expected), "different": 0}
     for share in SHARES:
         for name, costs in SPLITS.items():
-            network, tier = _adapting(model, share, costs)
+            network, tier = _adapting(model, share, costs, ahead=len(found) == 2)
             got = predictions(network, 7, times)
             wrong = sum(a != b for a, b in zip(expected, got, strict=True))
             found["different"] += wrong
@@ -71,11 +71,13 @@ def predictions(network: Network, seed: int, times: int) -> list[bytes]:
     return found
 
 
-def _adapting(model: Model, share: float, costs: Costs) -> tuple[Network, Any]:
+def _adapting(model: Model, share: float, costs: Costs, *, ahead: bool) -> tuple[Network, Any]:
     each = model.config.moe.E
     total = tuple(round(share * each * model.classes.count(i)) for i in range(len(model.sizes)))
     cache = SlotCache(model.sizes, model.classes, total, experts=each)
-    return model.network(cache, total, TierOptions(tuple(tiers.processors(None)), costs, every=1, moves=64))
+    return model.network(
+        cache, total, TierOptions(tuple(tiers.processors(None)), costs, every=1, moves=64), ahead=ahead
+    )
 
 
 def faults(session: Session, model: Model) -> dict[str, bool]:
@@ -132,7 +134,7 @@ def prompts(session: Session) -> dict[str, Any]:
         wanted = [(i, (7 * e + i) % each) for i in range(model.layers) for e in range(kept)]
         cache = Fixed(model.classes, each, wanted)
         options = TierOptions(tuple(tiers.processors(None)), every=0)
-        network, tier = model.network(cache, cache.slots, options)
+        network, tier = model.network(cache, cache.slots, options, ahead=not kept)
         assert tier is not None
         arm = Arm(network, tier, {}, {})
         for buffers in (1, 12, BUFFERS):

@@ -48,6 +48,7 @@ PARTS: dict[str, Part] = {
     "caps": Part(_caps, 120, ("resident", "cap24", "cap12"), large=True),
     "prompt_cap24": Part(prompts.cap24, 60, ("cap24",), large=True),
     "restore": Part(restore.restore, 90, ("resident",), large=True),
+    "nodes": Part(windows.nodes, 60, ("resident", "none"), large=True),
 }
 
 REHEARSED = (("host",), ("restore",), ("decode", "prompt_none"), ("caps", "prompt_cap24"))

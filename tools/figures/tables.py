@@ -118,7 +118,8 @@ def met(parts: Mapping[str, Any]) -> str:
             for kind in kinds:
                 seen, rows_ = arm["met"][kind], 4 if kind == "window4" else 1
                 time = arm["medians"]["window4_ms" if rows_ == 4 else "window1_ms"]
-                launched = (arm.get("nodes") or {}).get(str(rows_))
+                known = parts.get("nodes", {}).get("resident" if name == "resident" else "none", {})
+                launched = known.get(str(rows_))
                 cells = ["", "", "", "", "", ""]
                 if "hit_rate" in seen:
                     counts = [f"{seen[where]:.0f}" for where in ("union", "resident", "by_link", "by_host")]

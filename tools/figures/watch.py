@@ -13,7 +13,7 @@ from pathlib import Path
 
 from figures import record
 from figures.parts import PARTS, REHEARSED, chosen
-from figures.worker import BROKEN, CAREFUL, FAILED, stacks
+from figures.worker import BROKEN, CAREFUL, FAILED, PATIENT, stacks
 
 ROOT = Path(__file__).resolve().parents[2]
 LATER = 20.0
@@ -27,6 +27,7 @@ def watch(given: argparse.Namespace) -> int:
     """Run what is asked for; 1 if anything failed or a figure of it is missing."""
     began, wanted = time.monotonic(), chosen(given.only)
     end = began + given.within
+    given.disk.mkdir(parents=True, exist_ok=True)
     for name in wanted:
         _without_failure(given.json, name)
     _prepare(given, wanted, min(PREPARING, given.within))
@@ -62,7 +63,7 @@ def _measured(given: argparse.Namespace, names: Sequence[str], seconds: float) -
         begun = process.begun(names)
         if begun != at:
             at, since = begun, time.monotonic()
-        limit = CAREFUL * PARTS[names[at]].seconds if at >= 0 else 60.0
+        limit = CAREFUL * PARTS[names[at]].seconds * (PATIENT if given.tiny else 1) if at >= 0 else 60.0
         if time.monotonic() - since > limit + LATER:
             process.kill()
     if process.status in {0, FAILED}:
@@ -129,7 +130,7 @@ class _Process:
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            process_group=0,  # and of our session, so that whoever ends all of that ends it too
         )  # fmt: skip
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

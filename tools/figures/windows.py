@@ -14,7 +14,7 @@ from figures.session import Session, synchronise
 from figures.sizes import Sizes
 from figures.summary import per_window, share_of_the_first
 from strata.engine import Drafting, Generation, Request, Sampling, step
-from strata.errors import RequestError, StrataError
+from strata.errors import RequestError
 from strata.model import Network
 from strata.model.tally import Tally
 
@@ -110,7 +110,8 @@ class Rounds:
         found["medians"] = {name: statistics.median(some) for name, some in self.values.items() if some}
         if arm.tier is not None:
             found["met"] = {name: per_window(asdict(sums), layers) for name, sums in self.met.items()}
-            found["host"] = asdict(arm.tier.host.stats())
+            stats = arm.tier.host.stats()
+            found["host"] = asdict(stats) | {"gbs": round(stats.nbytes / max(stats.busy_s, 1e-9) / 1e9, 2)}
         else:
             every = {"decode": 1, "window1": 1, "window4": 4}
             each = (
@@ -142,9 +143,6 @@ def turns(session: Session, names: tuple[str, ...]) -> dict[str, Any]:
         if turn >= 0:
             found["arms"] |= {name: one.told() for name, one in every.items()}
             session.keep(found)
-    for name, arm in arms.items():
-        arm.extra["nodes"] = {str(rows): nodes(arm.network, rows) for rows in (1, 4)}
-        session.say(f"{name}: nodes {arm.extra['nodes']}")
     return found | {"arms": found["arms"] | {name: one.told() for name, one in every.items()}}
 
 
@@ -173,23 +171,35 @@ def learn(session: Session, name: str, arm: Arm) -> None:
     session.say(f"{name}: {arm.extra['learning']}")
 
 
-def nodes(network: Network, rows: int) -> int | str | None:
-    """Nodes that a recorded window runs, or why nobody knows; None where nothing is recorded."""
+def nodes(session: Session) -> dict[str, Any]:
+    """Kernels and copies that a recorded window launches: with all in VRAM, and with tiers, whatever lies where.
+
+    By the profiler, whose hooks may slow down what comes after; so this comes last.
+    """
+    found: dict[str, Any] = {}
+    for name, arm in session.arms("resident", "none").items():
+        found[name] = {}
+        for rows in (1, 4):
+            windows(arm.network, rows, 3, 1)
+            found[name][str(rows)] = _nodes(arm.network, rows)
+        session.say(f"{name}: {found[name]}")
+        session.keep(found)
+    return found
+
+
+def _nodes(network: Network, rows: int) -> int | None:
     ops: Any = network.ops
     recorded = ops.recorded.get((rows,))
-    if recorded is None or _device(network).type != "cuda":
+    if recorded is None:
         return None
-    try:
-        from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile
 
-        if ops.tier is not None:
-            ops.tier.begin()
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            recorded[0].replay()
-            torch.cuda.synchronize()
-        return sum(str(event.device_type).endswith("CUDA") for event in seen.events())
-    except (RuntimeError, StrataError) as error:
-        return f"{type(error).__name__}: {error}"
+    if ops.tier is not None:
+        ops.tier.begin()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        recorded[0].replay()
+        torch.cuda.synchronize()
+    return sum(str(event.device_type).endswith("CUDA") for event in seen.events())
 
 
 def _device(network: Network) -> torch.device:
