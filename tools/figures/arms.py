@@ -1,5 +1,6 @@
 """Placements of the experts that are compared: all in VRAM, none, half of the layers', and what fits under a cap."""
 
+import gc
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -65,7 +66,7 @@ def build(name: str, model: Model) -> Arm:
     Raises:
         RequestError: a cap is too small for what is not experts; says what is needed.
     """
-    before, skew = allocated(model), 0.0
+    before, skew = used(model), 0.0
     each, facts = model.config.moe.E, model.facts()
     options = TierOptions(tuple(tiers.processors(None)), room=min(tiers.ROOM, 8 * model.config.moe.topk))
     if name == "resident" or name in CAPS:
@@ -91,7 +92,7 @@ def build(name: str, model: Model) -> Arm:
             "split": tier.split[: 4 * model.config.moe.topk + 1].tolist(), "threads": len(options.cpus),
             "experts_in_ram": model.how,
         }  # fmt: skip
-    placed["vram_gb"] = round((allocated(model) - before) / 1e9, 2)
+    placed["vram_gb"] = round((used(model) - before) / 1e9, 2)
     return Arm(network, tier, placed, facts)
 
 
@@ -111,9 +112,14 @@ def capped(model: Model, cap: int) -> tuple[tuple[int, ...], dict[str, Any]]:
     return slots, {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}
 
 
-def allocated(model: Model) -> int:
-    """Bytes of VRAM that torch has handed out."""
-    return torch.cuda.memory_allocated() if model.device.type == "cuda" else 0
+def used(model: Model) -> int:
+    """Bytes of VRAM that are taken, by whomever; nothing that torch keeps for later."""
+    if model.device.type != "cuda":
+        return 0
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
 
 
 def skew_of(share: float, experts: int, topk: int) -> float:

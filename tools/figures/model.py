@@ -38,6 +38,14 @@ class Fixed:
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 
+    def counts(self) -> Any:
+        """Nothing is known."""
+        return np.zeros(self.slot_of.shape)
+
+    def resize(self, class_: int, slots: int) -> None:
+        """Nobody asks for another number."""
+        raise NotImplementedError(f"{slots} slots of class {class_}: these do not change")
+
     def moves(self, most: int, busy: Any = None) -> list[Move]:  # noqa: ARG002
         """What was wanted at the start."""
         now, self._next = self._next[:most], self._next[most:]
