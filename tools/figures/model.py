@@ -150,7 +150,7 @@ class Model:
                 routers.choosing[: c.moe.E] *= (skew * spread).exp()[:, None].to(device)
         kv = torch.bfloat16 if device.type == "cuda" else torch.float32  # the interpreter has no arithmetic of bfloat16
         pool = Pool(c, device, slots=2, cells=cells or c.context, kv=kv)
-        coming = tiers.prompts(tier, moved, c, device)  # type: ignore[arg-type]
+        coming = tiers.prompts(tier, moved, c, device)
 
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(c, pool, device, graphs=graphs, tier=tier)
