@@ -35,7 +35,7 @@ MEMORY = (
     _m("storage: old visits count like new ones", "memory/tier/held.py", "self._now / self._half_life", "0.0", HELD),
     _m(
         "storage: an expert that went keeps its address",
-        "memory/tier/tier.py",
+        "memory/tier/room.py",
         "        for gone in out:",
         "        for gone in ():",
         TIER,
