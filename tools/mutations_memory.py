@@ -164,7 +164,7 @@ MEMORY = (
     _m(
         "tiers: a fault leaves the wait as it is",
         "experts/misses/loop.py",
-        "store(box + DONE, rung if failed == 0 else broken)",
+        "store(box + DONE, rung if failed == 0 else BROKEN)",
         "store(box + DONE, rung)",
         HOST_LOOP,
     ),
