@@ -1,4 +1,4 @@
-"""Experts that are not in memory when the GPU asks for them: read meanwhile, with the judge's bytes, or told why not."""
+"""Experts that are not in memory when the GPU asks: read meanwhile, with the judge's bytes, or told why not."""
 
 import contextlib
 import errno
