@@ -63,6 +63,10 @@ class Fixed:
         self.slot_of = np.full((layers, experts), -1, np.int32)
         self._next = [Move(layer, expert, slot) for slot, (layer, expert) in enumerate(wanted)]
 
+    def counts(self) -> Any:
+        """Nothing is known."""
+        return np.zeros(self.slot_of.shape)
+
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 

@@ -62,7 +62,9 @@ class Stock:
 
     Attributes:
         landing: slots of each size that are not shown.
-        stats: what visits met so far.
+        stats: what was met so far, by whomever.
+        missed: experts that the host's half had to wait for.
+        slept: seconds that it did.
 
     Raises:
         StorageError: fewer than `least` experts of a size fit.
@@ -97,6 +99,7 @@ class Stock:
         self._shown = np.zeros(shape, np.bool_)
         self._changed = True
         self.stats = TierStats()
+        self.missed, self.slept = 0, 0.0
 
     @property
     def region(self) -> Region:
@@ -291,6 +294,7 @@ class Stock:
             group, left = wanted[here], wanted[~here]
             stats.hits += len(group)
             stats.misses += len(left)
+            self.missed += len(left)
             held.pin(layer, group)
             held.seen(layer, wanted)
             self._counted[layer, wanted] = True
@@ -323,6 +327,7 @@ class Stock:
                     held.pin(layer, left[here])
                     self._ask(layer, left[~here])
                     self.stats.waited += time.perf_counter() - asleep
+                    self.slept += time.perf_counter() - asleep
                     return left[here], left[~here]
                 self._ask(layer, left)
                 if not self._coming:
@@ -376,13 +381,18 @@ class Stock:
             worth: [L, E]; the largest come first, and of equal ones as many of each layer as of any other.
 
         Returns:
-            Layers and experts that are not here, as many as there are free slots.
+            Layers and experts that are not here: as many as there are slots that are free, or have somebody who lies
+            elsewhere; those who lie elsewhere come last.
         """
         room, found = self._room, dict[int, list[int]]()
-        absent = room.held.slot_of < 0
-        for kind, free in enumerate(room.held.free):
-            keys = [(-worth[i, e], e, i) for i, e in np.argwhere(absent).tolist() if room.classes[i] == kind]
-            for _, expert, layer in sorted(keys)[:free]:
+        held, classes = room.held, np.array(room.classes)
+        absent = held.slot_of < 0
+        for kind, free in enumerate(held.free):
+            mine = classes == kind
+            spare = free + int((held.twice & ~absent)[mine].sum())
+            keys = [(held.twice[i, e], -worth[i, e], e, i) for i, e in np.argwhere(absent & mine[:, None]).tolist()]
+            only = sum(not key[0] for key in keys)  # a second copy of somebody takes no place of another one's
+            for _, _, expert, layer in sorted(keys)[: min(spare, max(only, free))]:
                 found.setdefault(layer, []).append(expert)
         return [(layer, np.array(sorted(experts), np.int64)) for layer, experts in sorted(found.items())]
 
