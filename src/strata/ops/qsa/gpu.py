@@ -345,7 +345,8 @@ def choose(
             else:
                 _choose_of(peaks, tiles, out, BUDGET, FEW, LINE)
             tl.debug_barrier()
-            e = _numbers(BUDGET * TILE // LINE, LINE)
+            SIDE: tl.constexpr = min(BUDGET * TILE // 8, LINE)
+            e = _numbers(BUDGET * TILE // SIDE, SIDE)
             b = tl.load(out + e // TILE) * TILE + e % TILE
             key = _keys(scores, b, complete)
             take, place = _select(key, tl.sum((key >= 0).to(tl.int32)), BUDGET)
