@@ -137,8 +137,9 @@ class Model:
         """
         device, c, tier = self.device, self.config, None
         if cache is not None:
+            ram = self.ram  # first, for it says which matrices are described
             tier = Tier(
-                self.kinds, self.experts, self.ram, cache, self.classes, slots, c.moe.topk, device,
+                self.kinds, self.experts, ram, cache, self.classes, slots, c.moe.topk, device,
                 options or TierOptions(),
             )  # fmt: skip
             tier.fill()
