@@ -18,14 +18,17 @@ LEAST, MOST, ODD = 10**9, 8 * 10**9, 1_234_567_890
 
 
 class Rescripted(Scripted):
-    """Reads its script again when the file is another one; the turns then begin anew. It says that it has slots."""
+    """Reads its script again when the file is another one; the turns then begin anew. It may say that it has slots."""
 
     file: Path
     seen = b""
 
     slots: int | None = None
+    sizable = False
 
     def resize(self, vram: int, nonce: int = 0) -> m.Resized:
+        if not self.sizable:
+            return super().resize(vram, nonce)
         if vram < LEAST:
             raise RequestError(f"{LEAST} bytes are needed without a single routed expert")
         if vram > MOST:
@@ -62,5 +65,6 @@ def build(values: dict[str, Any], _on_load: Any) -> Rescripted:
     setup = m.ScriptedEngine(values["file"], context=values["context"])
     tokenizer = ModelFile.open(None).tokenizer
     engine = Rescripted(Script(()), tokenizer, Sampling(), setup)
+    engine.sizable = values.get("sizable", False)
     engine._first, engine.file = setup, Path(values["file"])  # type: ignore[attr-defined]
     return engine

@@ -94,7 +94,7 @@ class Resident:
         self._storage = storage
         self._placement = placement or Placement(CPU)
         self._learned = learned
-        self._tier: Tier | None = getattr(network.ops, "tier", None)
+        self._tier: Tier | None = getattr(getattr(network, "ops", None), "tier", None)
         self.ready = ready
         self.network = network
         self._scheduler = scheduler

@@ -15,6 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from strata.errors import RoomError, TierError
 from strata.experts.misses import Costs
 from strata.gguf import open_model
+from strata.lab.routing.listening import listening
+from strata.lab.routing.recorder import Recorder
+from strata.lab.routing.trace import Trace, TraceWriter
 from strata.memory.slots import Rule, SlotCache
 from strata.model import Network, load_config, load_weights
 from strata.model.decision import Greedy
@@ -58,6 +61,7 @@ def test_rows_are_the_judges_whatever_the_slots():
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NATIVE, reason="tests/gpu/test_gpu_resize.py does it with real graphs")
 def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_window(tmp_path, monkeypatch):
     """Drafts that are refused, two conversations, windows that were recorded when there were more slots, or fewer."""
@@ -110,6 +114,18 @@ def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_wi
         assert text(network, between) == expected
         assert Recording.made > before
         assert hits == [1.0, 0.0, 1.0]  # the third window is a replay, with experts that came into new slots
+        with TraceWriter(tmp_path / "trace", 1, most, config.moe.topk) as writer:
+            heard, listener = listening(network, Recorder(writer, 1))  # which stops repeating
+            state = heard.new_state()
+            (done,) = heard.window([(state, [5, 9])])
+            heard.ops.check()
+            heard.commit(state, done, 1)
+            listener.flush()
+        (told,) = Trace(tmp_path / "trace")
+        assert told.kept.tolist() == [True, False]
+        visits = tier._visited()
+        chosen, rows = np.unique(told.rows[:, 0], return_counts=True)
+        assert dict(zip(chosen.tolist(), rows.tolist(), strict=True)) == dict(visits[:, 1:].tolist())
     finally:
         tier.close()
 
@@ -207,6 +223,7 @@ class Windows(RuleBasedStateMachine):
         assert (after[lost] == -1).all()  # a miss at once
         assert (after[(before >= 0) & ~lost] == before[(before >= 0) & ~lost]).all()  # and no other
         assert not self.copies.flying
+        assert (self.tier.sent < slots).all()  # nor does the device know of any that went
         self.slots = slots
         self.sent = {key: slot for key, slot in self.sent.items() if slot < slots}
 
