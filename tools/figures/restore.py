@@ -23,8 +23,8 @@ from strata.session.scheduler import Scheduler
 def restore(session: Session) -> dict[str, Any]:
     """Read a long prompt once, keep it, and go on from it again and again with one new token.
 
-    Timed is from the request to its first token: the rows and states to the device, a pass over the one token, and
-    the checkpoint that is taken behind it. In every round from RAM, then from files that the system's cache was
+    Timed is from the request to its first token: the rows and states to the device, and a pass over the one token. What
+    is kept of it is kept behind that. In every round from RAM, then from files that the system's cache was
     emptied of, by a scheduler that has just begun.
     """
     network = session.arms("resident")["resident"].network
@@ -92,7 +92,7 @@ def first(scheduler: Scheduler, prompt: Sequence[int], name: str, device: torch.
         StrataError: less of the prompt was known than should be, or the answer ended with an error.
     """
     before = scheduler.stats().cached_tokens
-    request = Request(name, tuple(prompt), sampling=GREEDY, max_tokens=1, drafting=NO_DRAFTS)
+    request = Request(name, tuple(prompt), sampling=GREEDY, max_tokens=2, drafting=NO_DRAFTS)
     synchronise(device)
     began = time.perf_counter()
     scheduler.submit(request)
