@@ -81,21 +81,24 @@ class _Found:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            matches = [route.matches(scope)[0] for route in self._routes]
-            if Match.FULL not in matches:
-                known = Match.PARTIAL in matches
+            found = self._matching(scope)
+            if all(match is not Match.FULL for _, match in found):
+                known = bool(found)
                 told = f"{scope['method']} is not what {scope['path'][:200]!r} takes"
                 error = ApiError(405, told) if known else ApiError(404, f"there is no route {scope['path'][:200]!r}")
                 answer = refusal(scope, error)
                 if known:
-                    answer.headers["allow"] = ", ".join(self._methods(scope))
+                    methods = (getattr(route, "methods", None) or () for route, _ in found)
+                    answer.headers["allow"] = ", ".join(sorted({method for some in methods for method in some}))
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _methods(self, scope: Scope) -> list[str]:
-        found = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
-        return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+    def _matching(self, scope: Scope) -> list[tuple[BaseRoute, Match]]:
+        """Routes of this path; those that are it word for word are no names in others (`/v1/models/load`)."""
+        every = ((route, route.matches(scope)[0]) for route in self._routes)
+        found = [(route, match) for route, match in every if match is not Match.NONE]
+        return [one for one in found if "{" not in getattr(one[0], "path", "")] or found
 
 
 class _Outer:

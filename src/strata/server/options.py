@@ -2,10 +2,13 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.errors import ConfigError
+
+SAID = ("sampling", "seed", "max_tokens", "drafting", "thinking", "effort", "effort_last")
+"""Of these, what a request says nothing about is taken; each of several models may have its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,14 @@ class Options:
             raise ConfigError(
                 "allow_origin * without a key would let any web page use this server; set a key, or name the pages"
             )
+
+    def of(self, said: Mapping[str, Any]) -> "Options":
+        """The same where a model's own settings win.
+
+        Args:
+            said: of `SAID`.
+        """
+        return replace(self, **said) if said else self
 
     @property
     def loopback(self) -> bool:

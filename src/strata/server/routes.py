@@ -20,6 +20,7 @@ from strata.server.dialects.openai.completions_reply import CompletionWriter
 from strata.server.dialects.responses.reply import ResponseWriter
 from strata.server.dialects.responses.request import read_response
 from strata.server.errors import ApiError
+from strata.server.fleet import routes as fleet
 from strata.server.metrics import CONTENT_TYPE
 from strata.server.monitor import routes as monitor
 from strata.server.openapi import document
@@ -54,7 +55,7 @@ async def chat(request: Request, desk: Desk) -> Response:
     """OpenAI's chat."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, wishes = read_chat(body, desk.options, _client(request))
+    ask, wishes = read_chat(body, desk.rules(served), _client(request))
     writer = ChatWriter(served, ask.tools.custom, wishes, shown=ask.thinking.shown)
     return await desk.answer(request, served, ask, writer)
 
@@ -66,7 +67,7 @@ async def completions(request: Request, desk: Desk) -> Response:
     if served.awaited:
         served.demand()
     read = await asyncio.to_thread(
-        read_completion, body, served.tokenizer, served.vocabulary, desk.options, _client(request)
+        read_completion, body, served.tokenizer, served.vocabulary, desk.rules(served), _client(request)
     )
     ask, wishes, echo = read
     writer = CompletionWriter(served, wishes, echo=echo, prompts=len(ask.prompts))
@@ -77,7 +78,7 @@ async def messages(request: Request, desk: Desk) -> Response:
     """Anthropic's messages."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask = read_message(body, desk.options, _client(request))
+    ask = read_message(body, desk.rules(served), _client(request))
     return await desk.answer(request, served, ask, MessageWriter(served, ask))
 
 
@@ -87,14 +88,14 @@ async def count_tokens(request: Request, desk: Desk) -> Response:
     served = await desk.model(request, body.get("model"))
     if served.awaited:
         served.demand()
-    return json_response(await asyncio.to_thread(count, body, served, desk.options))
+    return json_response(await asyncio.to_thread(count, body, served, desk.rules(served)))
 
 
 async def responses(request: Request, desk: Desk) -> Response:
     """OpenAI's responses."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, echo = read_response(body, desk.options, _client(request), desk.responses)
+    ask, echo = read_response(body, desk.rules(served), _client(request), desk.responses)
     return await desk.answer(request, served, ask, ResponseWriter(served, ask, echo, desk.responses))
 
 
@@ -120,14 +121,14 @@ async def tokenize(request: Request, desk: Desk) -> Response:
     served = await desk.model(request, body.get("model"))
     if served.awaited:
         served.demand()
-    return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.options))
+    return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.rules(served)))
 
 
 async def detokenize(request: Request, desk: Desk) -> Response:
     """Tokens to text."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.options))
+    return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.rules(served)))
 
 
 async def list_models(_request: Request, desk: Desk) -> Response:
@@ -189,6 +190,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/embeddings", embeddings, ("/embeddings",)),
     Route("GET", "/v1/models", list_models, ("/models",)),
     Route("GET", "/v1/models/{name:path}", one_model, ("/models/{name:path}",)),
+    Route("POST", "/v1/models/load", fleet.load, ("/models/load",)),
+    Route("POST", "/v1/models/unload", fleet.unload, ("/models/unload",)),
     Route("POST", "/tokenize", tokenize, ("/v1/tokenize",)),
     Route("POST", "/detokenize", detokenize, ("/v1/detokenize",)),
     Route("GET", "/health", healthy, ("/v1/health",)),
