@@ -3,9 +3,9 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from strata.server.options import Options
 OPEN = frozenset({"/health", "/live"})
 """Paths that need no key: they tell nothing but whether the server is there."""
 
+_HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z_.-]+))(?::(?P<port>[0-9]{0,5}))?")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -118,7 +119,7 @@ class Access:
             if site in {"none", "same-origin"} or visit:
                 return
             raise ApiError(403, "a web page of another site may not use this server; allow_origin names those that may")
-        same = urlsplit(origin).netloc.lower() == (headers.get("host") or "").lower()
+        same = origin.lower().partition("://")[2] == (headers.get("host") or "").lower()
         if not same and allowed is None:
             raise ApiError(
                 403, f"a web page of {origin[:100]!r} may not use this server; allow_origin names those that may"
@@ -141,12 +142,11 @@ def _one(headers: Headers, name: str) -> None:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without port, brackets and a last dot."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+    """The name in a Host header, without port, brackets and a last dot; empty if it is no name."""
+    found = _HOST.fullmatch(host)
+    if found is None or int(found["port"] or 0) > 65535:
         return ""
-    return name.removesuffix(".")
+    return (found["six"] or found["name"]).lower().removesuffix(".")
 
 
 def _is_address(name: str) -> bool:
