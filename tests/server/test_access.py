@@ -105,6 +105,19 @@ def test_a_key_is_never_shown() -> None:
     assert "secret" not in repr(Options(keys={"x": "secret"}))
 
 
+def test_s09_a_key_in_base64_is_itself_or_refused() -> None:
+    for text in ("c2VjcmV0LXNlY3JldA==", "c2VjcmV0LXNlY3JldDE=", "=", "==", "a=b,c2VjcmV0="):
+        with pytest.raises(ConfigError, match="NAME=KEY") as caught:
+            read_keys(text)
+        assert "c2Vj" not in str(caught.value)
+    assert read_keys("main=c2VjcmV0LXNlY3JldA==") == {"main": "c2VjcmV0LXNlY3JldA=="}
+    for text in ("se/cr+et", "ab+/cd=="):
+        assert read_keys(text) == {"key 1": text}
+    assert read_keys("one,with=comma, and more\n# x\ntwo", lines=True) == {
+        "key 1": "one,with=comma, and more", "key 3": "two",
+    }  # fmt: skip
+
+
 def test_s02_only_names_of_ours(site, other_site) -> None:
     def get(host: str | None, version: str = "1.1", path: str = "/v1/models") -> int:
         lines = [f"GET {path} HTTP/{version}", *([] if host is None else [f"Host: {host}"]), "Connection: close"]

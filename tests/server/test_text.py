@@ -11,6 +11,7 @@ from strata.server.ask import Ask, Tools
 from strata.server.dialects.openai.chat import Wishes
 from strata.server.dialects.openai.chat_reply import ChatWriter
 from strata.server.turn import Answering
+from strata.text.stops import _failures
 from strata.worker import messages as m
 from support.site import WX, call, turn
 
@@ -194,6 +195,24 @@ def test_g07_log_probabilities_of_every_token(site) -> None:
     assert [item["content"][0]["logprobs"][0]["token"] for item in said["output"] if item["type"] == "message"] == ["a"]
 
 
+def test_g07_a_messages_log_probabilities_are_its_own(site) -> None:
+    def parts(text: str, **more) -> list[tuple[str, str]]:
+        site.say(text, size=3)
+        flat = [{**WX["function"], "type": "function"}]
+        told = site.response(include=["message.output_text.logprobs"], tools=flat, **more).json["output"]
+        found = [item["content"][0] for item in told if item["type"] == "message"]
+        return [(one["text"], "".join(token["token"] for token in one["logprobs"])) for one in found]
+
+    two = "first part\n\n" + call("get_w", city="Rome") + "\n\nsecond part"
+    for text in ("</think>\n\n" + two, "why so</think>\n\n" + two):
+        (first, spoken), (second, also) = parts(text)
+        assert (first.strip(), second) == ("first part", "second part")
+        assert spoken.strip() == first.strip()
+        assert also.strip() == second
+    ((text, spoken),) = parts("hm</think>\n\nalpha bravo", reasoning={"effort": "low"})
+    assert spoken.strip() == text == "alpha bravo"
+
+
 def test_g07_tokens_that_a_script_made_up_have_log_probabilities_too(site) -> None:
     site.say({"pieces": ["no such token"]})
     (entry,) = site.chat(logprobs=True, top_logprobs=2).json["choices"][0]["logprobs"]["content"]
@@ -285,3 +304,15 @@ def test_h05_stop_in_every_type(site) -> None:
     assert site.chat(stop=[str(number) for number in range(65)]).status == 400
     assert site.message(stop_sequences=["wor"]).json["content"][0]["text"] == "hello "
     assert site.message(stop_sequences=[""]).status == 400
+
+
+def test_h05_stop_strings_are_bounded_and_prepared_once(site) -> None:
+    site.say("hello world")
+    assert site.chat(stop=["a" * 1000] * 60, reasoning_effort="none").message["content"] == "hello world"
+    refused = site.chat(stop=["a" * 70_000])
+    assert refused.status == 400
+    assert "characters" in refused.error
+    assert site.message(stop_sequences=["ab" * 2000] * 20).status == 400
+    _failures.cache_clear()
+    site.complete(["x"] * 4, n=4, stop=["a" * 9000, "b" * 9000])
+    assert _failures.cache_info().misses == 2

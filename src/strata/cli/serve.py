@@ -97,7 +97,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
 
     keys = read_keys(settings.api_key) if settings.api_key is not None else {}
     if settings.api_key_file is not None:
-        for name, key in read_keys(_text(settings.api_key_file)).items():
+        for name, key in read_keys(_text(settings.api_key_file), lines=True).items():
             if name in keys:
                 raise ConfigError(f"two keys have the name {name!r}, one of them in {settings.api_key_file}")
             keys[name] = key

@@ -1,6 +1,7 @@
 """How the server is set up."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -93,24 +94,34 @@ class Options:
             return self.host == "localhost"
 
 
-def read_keys(text: str) -> dict[str, str]:
-    """Keys as a setting or a file has them: separated by commas or lines, each ``key`` or ``name=key``.
+_NAMED = re.compile(r"([\w.-]+)\s*=(.*)", re.DOTALL)
+
+
+def read_keys(text: str, *, lines: bool = False) -> dict[str, str]:
+    """Keys as a setting or a file has them, each ``key`` or ``name=key``.
+
+    Args:
+        text: all of them, separated by commas or lines.
+        lines: by lines alone, as in a file.
 
     Raises:
-        ConfigError: one is empty, or a name comes twice.
+        ConfigError: one is empty or ends like a name without a key, or a name comes twice. Nothing of a key is said.
     """
     found: dict[str, str] = {}
-    for number, entry in enumerate(text.replace("\n", ",").split(","), 1):
-        if not entry.strip() or entry.strip().startswith("#"):
+    entries = text.splitlines() if lines else text.replace("\n", ",").split(",")
+    for number, entry in enumerate(map(str.strip, entries), 1):
+        if not entry or entry.startswith("#"):
             continue
-        name, equals, key = entry.strip().partition("=")
-        if not equals:
-            name, key = f"key {number}", name
-        if not key.strip():
-            raise ConfigError(f"the key {name.strip()!r} is empty; an empty key would let everybody in")
-        if name.strip() in found:
-            raise ConfigError(f"two keys have the name {name.strip()!r}")
-        found[name.strip()] = key.strip()
+        named = _NAMED.fullmatch(entry)
+        name, key = (named[1], named[2].strip()) if named else (f"key {number}", entry)
+        if not key.strip("="):  # a name without a key, or the end of a key in base64
+            raise ConfigError(
+                f"key number {number} is empty, which would let everybody in; if it is a key that ends with =, write a "
+                "name before it: NAME=KEY"
+            )
+        if name in found:
+            raise ConfigError(f"two keys have the name {name!r}")
+        found[name] = key
     if not found:
         raise ConfigError("no key was found where keys are named; leave the setting out to run without")
     return found

@@ -66,8 +66,9 @@ async def completions(request: Request, desk: Desk) -> Response:
     served = await desk.model(request, body.get("model"))
     if served.awaited:
         served.demand()
+    context = None if served.known is None else served.known.context
     read = await asyncio.to_thread(
-        read_completion, body, served.tokenizer, served.vocabulary, desk.rules(served), _client(request)
+        read_completion, body, served.tokenizer, served.vocabulary, desk.rules(served), _client(request), context
     )
     ask, wishes, echo = read
     writer = CompletionWriter(served, wishes, echo=echo, prompts=len(ask.prompts))
