@@ -213,6 +213,24 @@ def test_a13_the_count_is_that_of_the_prompt(site) -> None:
     assert site.post("/v1/messages/count_tokens", body).json["input_tokens"] == counted
 
 
+def test_a13_the_input_of_a_response_is_counted_the_same_way(site) -> None:
+    body = {"model": "m", "input": [{"role": "user", "content": "hi there"}], "instructions": "be brief",
+            "reasoning": {"effort": "low"}, "tools": [{"type": "function", **WX["function"]}]}  # fmt: skip
+    told = site.post("/v1/responses/input_tokens", body).json
+    assert told["object"] == "response.input_tokens"
+    assert told["input_tokens"] == site.post("/v1/responses", body).json["usage"]["input_tokens"]
+    assert site.get("/v1/responses/input_tokens").status == 405
+
+
+def test_fields_of_the_official_clients_that_cost_nothing_are_left_out(site) -> None:
+    assert site.message(thread={"type": "create"}, workspace_id="w", fallbacks=[], billing_policy={}).status == 200
+    refused = site.message(thread={"type": "continue", "id": "t"})
+    assert refused.status == 400
+    assert "thread" in refused.error
+    for ask in (site.chat, site.response):
+        assert ask(prompt_cache_options={}, moderation={}).status == 200
+
+
 def test_a14_a_form_applies_behind_the_thinking(site) -> None:
     site.say('plan</think>\n\n{"a":1}')
     form = {"type": "json_object"}

@@ -44,7 +44,7 @@ class Access:
         self._refuse = refuse
         self._options = options
         self._files = files
-        self._keys = {name: _digest(key.encode()) for name, key in options.keys.items()}
+        self._keys = [(name, _digest(form)) for name, key in options.keys.items() for form in _forms(key)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -85,7 +85,7 @@ class Access:
         found = ""
         for one in given:
             digest = _digest(one)
-            for name, key in self._keys.items():
+            for name, key in self._keys:
                 if hmac.compare_digest(digest, key):
                     found = name
         if not found:
@@ -130,6 +130,14 @@ class Access:
         if origin is not None and (origin in self._options.origins or "*" in self._options.origins):
             return origin
         return None
+
+
+def _forms(key: str) -> set[bytes]:
+    """A key as clients write it in a header: letters beyond ASCII are UTF-8, or what browsers have for them."""
+    try:
+        return {key.encode(), key.encode("latin-1")}
+    except UnicodeEncodeError:
+        return {key.encode()}
 
 
 def _digest(key: bytes) -> bytes:

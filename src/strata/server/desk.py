@@ -58,6 +58,15 @@ class Desk:
         """The options as they hold for one model."""
         return self._rules[served.name]
 
+    def demand(self, served: Served) -> None:
+        """Refuse what needs a model that is not there yet, where nobody may wait for it.
+
+        Raises:
+            ApiError: it is being loaded, or cannot be.
+        """
+        if served.awaited and (self.fleet.fixed(served) or served.error is not None):
+            served.demand()
+
     def named(self, request: Request, name: object) -> Served:
         """The model that a request names.
 
@@ -88,8 +97,7 @@ class Desk:
         """
         if self.ending:
             raise ApiError(503, "the server is ending", code="shutdown", retry=5)
-        if served.awaited:
-            served.demand()
+        self.demand(served)
         run = Run(served, ask, self._prepare)
         run.path = request.scope["path"]
         run.name = request.scope.get("state", {}).get("request", "")

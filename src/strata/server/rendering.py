@@ -97,6 +97,19 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     return made
 
 
+def counted(served: Served, ask: Ask, options: Options) -> int:
+    """Tokens of the prompt of a request, which is checked as far as that needs no engine.
+
+    Raises:
+        RequestError: a value makes no sense.
+        TextError: the conversation cannot be rendered.
+    """
+    given = {name: value for name, value in ask.sampling.items() if value is not None and name != "seed"}
+    values.check_sampling(given)
+    _check_stops(ask.stop)
+    return len(render(served, ask, options).ids)
+
+
 def _check_stops(stop: Any) -> None:
     if isinstance(stop, list) and len(stop) > MOST_STOPS:
         raise bad(f"{len(stop)} stop strings are more than the {MOST_STOPS} that are looked for", "stop")

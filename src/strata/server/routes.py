@@ -24,6 +24,7 @@ from strata.server.fleet import routes as fleet
 from strata.server.metrics import CONTENT_TYPE
 from strata.server.monitor import routes as monitor
 from strata.server.openapi import document
+from strata.server.rendering import counted
 from strata.server.replying import json_response
 
 Handler = Callable[[Request, Desk], Awaitable[Response]]
@@ -64,8 +65,7 @@ async def completions(request: Request, desk: Desk) -> Response:
     """OpenAI's continuation of texts."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
+    desk.demand(served)
     context = None if served.known is None else served.known.context
     read = await asyncio.to_thread(
         read_completion, body, served.tokenizer, served.vocabulary, desk.rules(served), _client(request), context
@@ -87,8 +87,7 @@ async def count_tokens(request: Request, desk: Desk) -> Response:
     """Anthropic's count of a prompt's tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
+    desk.demand(served)
     return json_response(await asyncio.to_thread(count, body, served, desk.rules(served)))
 
 
@@ -98,6 +97,16 @@ async def responses(request: Request, desk: Desk) -> Response:
     served = await desk.model(request, body.get("model"))
     ask, echo = read_response(body, desk.rules(served), _client(request), desk.responses)
     return await desk.answer(request, served, ask, ResponseWriter(served, ask, echo, desk.responses))
+
+
+async def count_input(request: Request, desk: Desk) -> Response:
+    """OpenAI's count of a response's input."""
+    body = await read_object(request, desk.options)
+    served = await desk.model(request, body.get("model"))
+    desk.demand(served)
+    ask, _ = read_response(body, desk.rules(served), _client(request), desk.responses)
+    count = await asyncio.to_thread(counted, served, ask, desk.rules(served))
+    return json_response({"object": "response.input_tokens", "input_tokens": count})
 
 
 async def one_response(request: Request, desk: Desk) -> Response:
@@ -120,8 +129,7 @@ async def tokenize(request: Request, desk: Desk) -> Response:
     """Text or conversation to tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
+    desk.demand(served)
     return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.rules(served)))
 
 
@@ -184,6 +192,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
     Route("POST", "/v1/completions", completions, ("/completions",)),
     Route("POST", "/v1/responses", responses, ("/responses",)),
+    Route("POST", "/v1/responses/input_tokens", count_input, ("/responses/input_tokens",)),
     Route("GET", "/v1/responses/{name}", one_response),
     Route("DELETE", "/v1/responses/{name}", forget_response),
     Route("POST", "/v1/messages", messages),

@@ -146,6 +146,10 @@ class Fleet:
             return "unloading"
         return str(served.status.state)
 
+    def fixed(self, served: Served) -> bool:
+        """Whether a model is always there: nobody waits here until it is loaded."""
+        return self._members[served.name].fixed
+
     def waiting(self, served: Served) -> int:
         """Requests that wait until their model is there."""
         return self._line.waiting(served.name)

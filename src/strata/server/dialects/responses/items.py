@@ -51,6 +51,8 @@ class _Reader:
 
     def read(self, item: dict[str, Any], where: str) -> None:
         kind = item.get("type", "message")
+        if not isinstance(kind, str):
+            raise bad(f"{where}.type must be a text, not {shown(kind)}", where)
         if kind == "message":
             self._message(item, where)
         elif kind == "reasoning":
@@ -68,7 +70,7 @@ class _Reader:
             self._messages.append(result | ({"tool_call_id": name} if isinstance(name, str) else {}))
         elif kind in _ELSEWHERE:
             raise bad(f"{where}.type is {shown(kind)}: {_ELSEWHERE[kind]}; send the items themselves", where)
-        elif not (isinstance(kind, str) and kind.startswith(HOSTED) and kind.endswith(_ENDS)):
+        elif not (kind.startswith(HOSTED) and kind.endswith(_ENDS)):
             raise bad(f"{where}.type is {shown(kind)}, which this server cannot read", where)
 
     def flush(self) -> None:

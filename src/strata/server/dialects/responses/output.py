@@ -53,6 +53,24 @@ class Output:
                     told += self._close(whole=answer.reason == "stop")
         return told
 
+    def so_far(self) -> list[dict[str, Any]]:
+        """The items, the open one as far as it came."""
+        if self._item is None:
+            return self.items
+        item, text = self._item, "".join(self._text)
+        more: dict[str, Any] = {"status": "incomplete"}
+        match item["type"]:
+            case "reasoning":
+                more["content"] = [{"type": "reasoning_text", "text": text}] if self._ask.thinking.shown else []
+            case "message":
+                part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+                more["content"] = [part]
+            case "function_call":
+                more["arguments"] = text
+            case _:
+                more["input"] = text
+        return [*self.items, {**item, **more}]
+
     def _thought(self, text: str) -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
         if self._item is None or self._item["type"] != "reasoning":

@@ -72,7 +72,7 @@ class ResponseWriter:
     def failed(self, run: Run, error: ApiError) -> bytes:
         """The response as it failed."""
         told = {"code": error.code or error.type, "message": str(error)}
-        output = self._output.items
+        output = self._output.so_far()
         response = {**self._response, "status": "failed", "error": told, "output": output}
         response["usage"] = _usage(run) if run.answers else None  # it may fail before its model is there
         try:
