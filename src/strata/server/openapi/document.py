@@ -25,6 +25,7 @@ _REQUESTS = {
     "/v1/models/unload": "LoadRequest",
     "/tokenize": "TokenizeRequest",
     "/detokenize": "DetokenizeRequest",
+    "/v1/strata/vram": "VramRequest",
 }
 _STREAMS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 _ANSWERS: dict[str, Sequence[str]] = {
@@ -39,6 +40,7 @@ _ANSWERS: dict[str, Sequence[str]] = {
     "/v1/models/unload": ("success", "model", "status"),
     "/tokenize": ("tokens", "count"),
     "/detokenize": ("content",),
+    "/v1/strata/vram": ("model", "vram", "placed", "slots", "experts", "slot_bytes"),
     "/health": ("status",),
     "/live": ("status",),
 }
@@ -65,6 +67,7 @@ def document(routes: Sequence[tuple[str, str, str]], *, keyed: bool) -> dict[str
         "LoadRequest": requests.load(),
         "TokenizeRequest": requests.tokenize(),
         "DetokenizeRequest": requests.detokenize(),
+        "VramRequest": requests.vram(),
         **watching.schemas(),
     }
     keys = {
