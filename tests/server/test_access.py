@@ -6,7 +6,7 @@ import pytest
 
 from strata.errors import ConfigError
 from strata.server.access import OPEN
-from strata.server.options import Options, read_keys
+from strata.server.options import Options, read_hosts, read_keys, read_origins
 from strata.server.routes import ROUTES
 from strata.server.web.files import read_files
 from strata.server.web.routes import Page
@@ -180,6 +180,34 @@ def test_s07_cors_is_off_unless_an_origin_is_named(site, other_site) -> None:
         == "https://a.example"
     )
     assert keyed.post("/v1/messages", {}, origin="https://b.example").status == 401
+
+
+def test_s07_a_page_that_may_is_told_everything(other_site) -> None:
+    keyed = other_site(keys={"a": "k"}, origins=("https://a.example",))
+    names = "authorization,content-type,x-stainless-lang,anthropic-dangerous-direct-browser-access"
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST",
+             "access-control-request-headers": f"{names},b a d"}  # fmt: skip
+    allowed = keyed.request("OPTIONS", "/v1/messages", None, asked).headers["access-control-allow-headers"]
+    assert allowed.replace(" ", "") == names
+    refused = keyed.get("/v1/models", origin="https://a.example")
+    assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "https://a.example")
+    good = keyed.get("/v1/models", origin="https://a.example", **{"x-api-key": "k"})
+    assert "x-request-id" in good.headers["access-control-expose-headers"]
+    assert "access-control-allow-origin" not in keyed.get("/v1/models", origin="https://b.example").headers
+
+
+def test_q01_names_and_origins_are_brought_to_one_form_or_refused() -> None:
+    assert read_origins("https://a.example/, HTTPS://B.Example:8443,*") == (
+        "https://a.example", "https://b.example:8443", "*",
+    )  # fmt: skip
+    assert read_hosts("B.Example., box_1,[::1]") == ("b.example", "box_1", "::1")
+    assert read_origins(None) == read_hosts("") == ()
+    for text in ("a.example", "https://a.example/x", "https://u@a.example", "https://"):
+        with pytest.raises(ConfigError, match="allow_origin"):
+            read_origins(text)
+    for text in ("b.example:8080", "http://b.example", "a b"):
+        with pytest.raises(ConfigError, match="allow_host"):
+            read_hosts(text)
 
 
 def test_s04_nothing_but_routes_is_served(site) -> None:

@@ -259,7 +259,7 @@ def test_without_windows_it_says_so(visit) -> None:
 def test_while_the_engine_does_not_answer_it_says_what_it_waits_for(visit) -> None:
     me = visit()
     held = []
-    me.page.route("**/v1/strata/trace*", held.append)
+    me.page.route("**/v1/strata/trace*", lambda route: held.append(route))  # noqa: PLW0108  # playwright marks what it is given
     me.page.goto(f"{me.url}/#trace")
     me.page.get_by_text("It answers between two passes, or once it is loaded.").wait_for()
     (one,) = held

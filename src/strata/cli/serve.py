@@ -93,7 +93,7 @@ def _log_requests(*, debug: bool) -> None:
 def _options(settings: Settings, resolved: Resolved) -> "Options":
     from strata.cli.fleet import said
     from strata.server import Options
-    from strata.server.options import read_keys
+    from strata.server.options import read_hosts, read_keys, read_origins
 
     keys = read_keys(settings.api_key) if settings.api_key is not None else {}
     if settings.api_key_file is not None:
@@ -105,8 +105,8 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
         host=settings.host,
         port=settings.port,
         keys=keys,
-        hosts=_listed(settings.allow_host),
-        origins=_listed(settings.allow_origin),
+        hosts=read_hosts(settings.allow_host),
+        origins=read_origins(settings.allow_origin),
         body=settings.body_limit << 20,
         sign=settings.keep_alive,
         connections=settings.connections,
@@ -125,7 +125,3 @@ def _text(path: str) -> str:
         raise ConfigError(
             f"api_key_file {path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(one.strip() for one in (text or "").split(",") if one.strip())

@@ -18,6 +18,7 @@ OPEN = frozenset({"/health", "/live"})
 """Paths that need no key: they tell nothing but whether the server is there."""
 
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z_.-]+))(?::(?P<port>[0-9]{0,5}))?")
+_HEADER = re.compile(r"[0-9A-Za-z!#$%&'*+.^_`|~-]{1,100}")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -63,10 +64,10 @@ class Access:
                 self._check_host(headers.get("host"), scope)
                 self._check_page(headers, scope, allowed)
         except ApiError as error:
-            await self._refuse(scope, error)(scope, receive, send)
+            await self._refuse(scope, error)(scope, receive, send if allowed is None else _shared(send, allowed))
             return
         if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _preflight(allowed)(scope, receive, send)
+            await _preflight(allowed, headers.get("access-control-request-headers", ""))(scope, receive, send)
             return
         await self._app(scope, receive, send if allowed is None else _shared(send, allowed))
 
@@ -127,7 +128,7 @@ class Access:
 
     def _origin(self, origin: str | None) -> str | None:
         """The origin to allow, if it is one that the options name."""
-        if origin is not None and (origin in self._options.origins or "*" in self._options.origins):
+        if origin is not None and (origin.lower() in self._options.origins or "*" in self._options.origins):
             return origin
         return None
 
@@ -165,11 +166,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _preflight(origin: str) -> Response:
+def _preflight(origin: str, asked: str) -> Response:
+    """What a page may send; the names of headers that it asks for are as good as any, for it is trusted by now."""
+    names = [name for name in map(str.strip, asked.split(",")) if _HEADER.fullmatch(name)]
     headers = {
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
-        "access-control-allow-headers": "authorization, content-type, x-api-key, anthropic-version, anthropic-beta",
+        "access-control-allow-headers": ", ".join(names) or "authorization, content-type, x-api-key",
         "access-control-max-age": "600",
         "vary": "Origin",
     }
@@ -183,6 +186,7 @@ def _shared(send: Send, origin: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["access-control-allow-origin"] = origin
+            headers["access-control-expose-headers"] = "x-request-id, request-id, retry-after"
             headers.append("vary", "Origin")
         await send(message)
 

@@ -94,6 +94,44 @@ class Options:
             return self.host == "localhost"
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@?#]+")
+_HOST = re.compile(r"[0-9a-z_.-]+|\[[0-9a-f:.]+\]")
+
+
+def read_origins(text: str | None) -> tuple[str, ...]:
+    """Web pages as a setting has them, with commas, in the form in which browsers name them.
+
+    Raises:
+        ConfigError: one is no such name.
+    """
+    found = []
+    for given in _listed(text):
+        origin = given.lower().rstrip("/")
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ConfigError(f"allow_origin {given!r} is no origin; write it as https://name or https://name:port")
+        found.append(origin)
+    return tuple(found)
+
+
+def read_hosts(text: str | None) -> tuple[str, ...]:
+    """Names in Host headers as a setting has them, with commas, each without its port.
+
+    Raises:
+        ConfigError: one is no name.
+    """
+    found = []
+    for given in _listed(text):
+        host = given.lower().removesuffix(".")
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"allow_host {given!r} is no name; write a name or an address without https:// and port")
+        found.append(host.strip("[]"))
+    return tuple(found)
+
+
+def _listed(text: str | None) -> list[str]:
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
 _NAMED = re.compile(r"([\w.-]+)\s*=(.*)", re.DOTALL)
 
 

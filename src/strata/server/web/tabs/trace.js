@@ -58,7 +58,8 @@ export function mount(element, { api, keys, toast, announce }) {
     h("section.card.main", { "aria-label": "Timeline" },
       h("div.tools", {}, range, h("div.view-tools", {}, closer)),
       h("div.place", {}, timeline.element, tip),
-      h("p.hint", { id: "trace-keys" }, "Drag to move; pinch, or scroll with Ctrl or after a click, to zoom. Keys: arrows choose a window or, with Shift, move; plus and minus zoom; 0 shows all."),
+      h("p.hint.touch", {}, "Drag to move, pinch to zoom, tap a window to see what it did."),
+      h("p.hint.mouse", { id: "trace-keys" }, "Drag to move; pinch, or scroll with Ctrl or after a click, to zoom. Keys: arrows choose a window or, with Shift, move; plus and minus zoom; 0 shows all."),
       details.element),
     totals.element, layers.element, table);
   fill(element, h("div.page", {},
