@@ -42,10 +42,6 @@ class Fixed:
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 
-    def counts(self) -> Any:
-        """Nothing is known."""
-        return np.zeros(self.slot_of.shape)
-
     def resize(self, class_: int, slots: int) -> None:
         """Nobody asks for another number."""
         raise NotImplementedError(f"{slots} slots of class {class_}: these do not change")
