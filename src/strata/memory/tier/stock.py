@@ -241,14 +241,17 @@ class Stock:
         """Wait for experts; they stay until `release`.
 
         Returns:
-            Those that are here now: all, or as many as there were slots for, perhaps none.
+            Those that are here now: all, or as many as there were slots for; none if all slots are in use.
 
         Raises:
             StorageError: the disk failed, or does not answer.
         """
         began = time.perf_counter()
         self.want(layer, experts)
-        mine = experts[self._booked[layer, experts]]
+        while not len(mine := experts[self._booked[layer, experts]]) and self._coming:
+            self._bell.clear()
+            self._sleep(layer, experts, began)
+            self.want(layer, experts)
         while True:
             with self._lock:
                 self._bell.clear()
