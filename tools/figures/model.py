@@ -35,10 +35,6 @@ class Fixed:
         self.slots = tuple(max(1, len(some)) for some in by_class)
         self._next = [Move(layer, expert, slot) for some in by_class for slot, (layer, expert) in enumerate(some)]
 
-    def counts(self) -> Any:
-        """Nothing is known."""
-        return np.zeros(self.slot_of.shape)
-
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 
