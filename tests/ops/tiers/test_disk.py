@@ -125,10 +125,10 @@ def test_a_disk_that_fails_or_hangs_fails_the_window_and_the_next_is_right(tmp_p
                     made.tier.settled()
                 way[0] = ""
                 gate.set()
-                ram.stock._patience = 60.0
+                ram.stock._coming.patience = 60.0
                 _holds(made.window(2))
                 made.tier.settled()
-                ram.stock._patience = 0.2
+                ram.stock._coming.patience = 0.2
                 gate.clear()
         finally:
             gate.set()
