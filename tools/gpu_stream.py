@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,8 @@ from gpu_tiers import DEVICE, SKEW, Fixed, Model, ids, skew_of, window
 sys.path.insert(0, str(ROOT / "src"))
 
 from strata.loading import gpu, tiers
-from strata.memory.slots import Move, SlotCache, divide
+from strata.memory.slots import Move, SlotCache
 from strata.model import Network
-from strata.ops.gpu.size import weight_bytes
 from strata.ops.tiers.prompts import BUFFERS, streaming
 from strata.ops.tiers.tier import Tier, TierOptions
 
@@ -137,11 +135,8 @@ def cap24(model: Model, rounds: int) -> dict[str, Any]:
     each = model.config.moe.E
     card = gpu.find("cuda")
     assert card is not None
-    _, kept = weight_bytes(model.weights)
-    routed = tiers.expert_bytes(model.weights)
-    dense = kept - routed + tiers.room_bytes(model.weights)
-    _, room = tiers.place(replace(card, free=24 * 10**9), dense, model.config, 1, routed, drafts=False)
-    slots = divide(room, model.sizes, model.classes, each)
+    made = gpu.plan_for(card, model.directory, model.config, 1, vram=24 * 10**9, drafts=False)
+    slots = tuple(sum(one.in_vram for one in made.classes if one.slot == size) for size in model.sizes)
     cache = SlotCache(model.sizes, model.classes, slots, experts=each)
     options = TierOptions(tuple(tiers.processors(None)), room=tiers.ROOM)
     skew = skew_of(SKEW, each, model.config.moe.topk)

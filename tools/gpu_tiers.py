@@ -43,7 +43,6 @@ from strata.memory.slots import Move, SlotCache
 from strata.model import Network, load_config, load_weights
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
-from strata.ops.gpu.size import weight_bytes
 from strata.ops.gpu.upload import Upload
 from strata.ops.tiers import measure
 from strata.ops.tiers import ram as rams
@@ -83,7 +82,7 @@ class Model:
     """A file, and networks of it."""
 
     def __init__(self, path: Path) -> None:
-        directory = open_model(path)
+        self.directory = directory = open_model(path)
         config = replace(load_config(directory.metadata), mtp=False)
         self.config = replace(config, context=min(config.context, CONTEXT), qsa=replace(config.qsa, kv=gpu.KV))
         self.weights = replace(load_weights(directory, self.config), mtp=None)
@@ -284,14 +283,8 @@ def arm(model: Model, name: str, rounds: int, tokens: int) -> dict[str, Any]:
     elif capped:
         card = gpu.find("cuda")
         assert card is not None
-        _, kept = weight_bytes(model.weights)
-        routed = tiers.expert_bytes(model.weights)
-        dense = kept - routed + tiers.room_bytes(model.weights)
-        limit = replace(card, free=int(name[3:]) * 10**9)
-        _, room = tiers.place(limit, dense, model.config, 1, routed, drafts=False)
-        from strata.memory.slots import divide
-
-        slots = divide(room, model.sizes, model.classes, each)
+        made = gpu.plan_for(card, model.directory, model.config, 1, vram=int(name[3:]) * 10**9, drafts=False)
+        slots = tuple(sum(one.in_vram for one in made.classes if one.slot == size) for size in model.sizes)
         cache = SlotCache(model.sizes, model.classes, slots, experts=each)
         network, tier = model.network(cache, slots, base, skew=skew)
     else:

@@ -179,4 +179,6 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.ram,
         settings.ngram,
         settings.vram,
+        settings.headroom,
+        settings.drafts > 0,
     )

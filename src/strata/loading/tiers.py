@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strata.errors import RequestError
-from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
+from strata.memory.budget.plan import Arena
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
-    from strata.loading.gpu import Card
+    from strata.memory.budget import Plan
     from strata.model import ModelConfig
     from strata.model.weights import Weights
     from strata.ops.prompt.stream.streaming import Streaming
@@ -25,118 +25,94 @@ log = logging.getLogger("strata.loading")
 ROOM = 32
 """Experts the link may bring for one layer; each takes a place for its blocks and one for its planes."""
 
-FIXED = 512 << 20
-"""Bytes for modules, captured graphs and pieces of weights on their way."""
-
 LEFT = 1
 """Processors that the host's threads leave to everybody else."""
 
 
-def expert_bytes(weights: "Weights") -> int:
-    """Bytes that the trunk's routed experts take in slots."""
-    from strata.ops.tiers.ram import layouts
-
-    moes = [layer.moe for layer in weights.layers]
-    return sum(moe.gate.shape[0] * kind.nbytes for moe, kind in zip(moes, layouts(moes), strict=True))
-
-
-def room_bytes(weights: "Weights") -> int:
-    """Bytes that the link's side takes, and moves on their way."""
-    from strata.ops.tiers.bring import stored
-    from strata.ops.tiers.moving import TOGETHER
-    from strata.ops.tiers.prompts import ring_bytes
-    from strata.ops.tiers.ram import layouts
-
-    kinds = set(layouts([layer.moe for layer in weights.layers]))
-    blocks = max(sum(rows * size for rows, size in stored(kind)) for kind in kinds)
-    largest = max(kind.nbytes for kind in kinds)
-    return ROOM * (largest + blocks) + TOGETHER * blocks + ring_bytes(largest, blocks)
-
-
-def place(
-    card: "Card", dense: int, config: "ModelConfig", conversations: int, experts: int, *, drafts: bool
-) -> tuple[Placement, int]:
-    """Divide a card's memory where experts take what is left.
-
-    Conversations get the whole context once, together; all else is for experts.
+def transit_bytes(slot: int, stored: int, topk: int, experts: int, *, tensor_cores: bool) -> int:
+    """Bytes on the card for experts on their way: to windows, to slots, and to prompts on tensor cores.
 
     Args:
-        card: where; `free` is what may be taken.
-        dense: bytes of everything that has to be there, the link's room included.
-        config: dimensions with the context in force.
-        conversations: that run at once.
-        experts: bytes that all experts would take.
-        drafts: whether the draft head runs.
+        slot: bytes of the largest expert there.
+        stored: bytes of the largest in the file.
+        topk: experts a row chooses.
+        experts: of a layer.
+        tensor_cores: whether prompts have a ring of their own.
+    """
+    from strata.ops.tiers.moving import TOGETHER
+    from strata.ops.tiers.prompts import ring_bytes
 
-    Returns:
-        Where the model is, and bytes for slots.
+    windows = room(topk, experts) * (slot + stored)
+    return windows + TOGETHER * stored + (ring_bytes(slot, stored, buffers(experts)) if tensor_cores else 0)
+
+
+def room(topk: int, experts: int) -> int:
+    """Experts that the link may bring for one layer: no more than eight rows can miss."""
+    return min(ROOM, 8 * topk, experts)
+
+
+def buffers(experts: int) -> int:
+    """Experts of the ring for prompts: three groups, together no more than a layer has."""
+    from strata.ops.tiers.prompts import BUFFERS
+
+    return min(BUFFERS, 3 * -(-experts // 3))
+
+
+def check(made: "Plan") -> None:
+    """Refuse a plan for which tiers are not made: every expert has to be in RAM.
 
     Raises:
-        RequestError: not even the rest fits; says how much is needed and free.
+        RequestError: says how much RAM they take, and what would help.
     """
-    from strata.loading.gpu import TENSOR_CORES
-    from strata.ops.gpu.size import cache_bytes, work_bytes
-
-    work = FIXED + work_bytes(config, tensor_cores=card.capability >= TENSOR_CORES)
-    cache = cache_bytes(config, slots=conversations, cells=config.context, drafts=drafts)
-    left = card.free - dense - work - cache
-    if left < 0:
-        raise RequestError(
-            f"{shown_bytes(card.free)} of {card.name} may be taken, but {shown_bytes(card.free - left)} are needed "
-            f"without a single routed expert: {shown_bytes(dense)} of other weights and room for experts on their way, "
-            f"{shown_bytes(cache)} for conversations with a context of {config.context} tokens, {shown_bytes(work)} of "
-            "work space; what would help: a shorter --context, a smaller file, or a larger --vram"
-        )
-    slots = min(left, experts)
-    return (
-        Placement(f"cuda:{card.index}", card.name, dense + slots, config.context, cache, work, share=slots / experts),
-        slots,
+    if made.resident or made.arena in {Arena.ALL, Arena.NONE}:
+        return
+    lacking = made.sizes.expert_bytes - sum(one.in_ram * one.held for one in made.classes) - made.ram.free
+    raise RequestError(
+        f"experts without a slot in VRAM are computed from RAM, which has to hold all of them: "
+        f"{shown_bytes(made.sizes.expert_bytes)}, of which the {shown_bytes(made.machine.ram)} that may be taken leave "
+        f"no room for {shown_bytes(max(1, lacking))}; what would help: a smaller file, more RAM (--ram), or enough "
+        "VRAM for all experts"
     )
 
 
 def build(
     weights: "Weights",
     config: "ModelConfig",
-    room: int,
+    made: "Plan",
     device: "torch.device",
     threads: int | None,
     on_bytes: "Callable[[int], None] | None" = None,
 ) -> "Tier":
-    """Put all experts into RAM, and as many into slots as there is room for.
+    """Put all experts into RAM, and as many into slots as the plan has.
 
     Args:
         weights: as the file stores them.
         config: dimensions.
-        room: bytes for slots.
+        made: the plan.
         device: where they are.
         threads: of the host; None for one a core, less one.
         on_bytes: called with bytes that have come into RAM.
 
     Raises:
-        StrataError: RAM is too small, or cannot be locked.
+        StrataError: RAM cannot be locked.
     """
-    from strata.memory.slots import SlotCache, divide
+    from strata.memory.slots import SlotCache
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
     from strata.ops.tiers.tier import Tier, TierOptions
 
     moes = [layer.moe for layer in weights.layers]
     kinds, experts = rams.layouts(moes), rams.described(moes)
-    sizes = sorted({kind.nbytes for kind in kinds})
-    classes = [sizes.index(kind.nbytes) for kind in kinds]
-    slots = divide(room, sizes, classes, config.moe.E)
+    sizes, classes, slots = made.slot_cache
     on_gpu = device.type == "cuda"
     if on_gpu:
         held = rams.registered(moes)
         if held is None:
-            from strata.loading import ram
-
-            ram.check(sum(sum(m.nbytes * m.experts for m in layer) for layer in experts), ram.measure())
             held = rams.pinned(moes, on_bytes)
     else:
         held = rams.mapped(moes)
     cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
-    options = replace(TierOptions(), cpus=tuple(processors(threads)), room=min(ROOM, 8 * config.moe.topk))
+    options = replace(TierOptions(), cpus=tuple(processors(threads)), room=room(config.moe.topk, config.moe.E))
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
@@ -152,7 +128,8 @@ def prompts(
 
     if tier is None:
         return None
-    return streaming(tier, [layer.moe for layer in weights.layers], config.moe.topk, device)
+    moes, ring = [layer.moe for layer in weights.layers], buffers(config.moe.E)
+    return streaming(tier, moes, config.moe.topk, device, buffers=ring)
 
 
 @contextmanager

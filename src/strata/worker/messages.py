@@ -32,9 +32,11 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept; None for the device's own.
         device: where to run, see `strata.loading.network.load_network`.
-        ram: most bytes of main memory for weights; None for what is available.
+        ram: bytes of main memory to plan with; None for what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
-        vram: bytes of the GPU's memory to take at most; None for all that is free.
+        vram: bytes of the GPU's memory to plan with; None for all that is free.
+        headroom: bytes of these to leave free; None for the plan's own.
+        drafts: whether the draft head is loaded.
     """
 
     path: str | None = None
@@ -47,6 +49,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     ram: int | None = None
     ngram: str | None = None
     vram: int | None = None
+    headroom: int | None = None
+    drafts: bool = True
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):
@@ -248,6 +252,7 @@ class Ready(Message, frozen=True, tag="ready"):
         device: where it runs: "cpu", or "cuda:N".
         placed: the same in words, with the memory it takes.
         why: why it does not run on a GPU, where there is one that might have been taken.
+        plan: who gets how much of the memory, in sentences.
     """
 
     model: str
@@ -264,6 +269,7 @@ class Ready(Message, frozen=True, tag="ready"):
     device: str = "cpu"
     placed: str = ""
     why: str = ""
+    plan: tuple[str, ...] = ()
 
 
 class Progress(Message, frozen=True, tag="progress"):

@@ -114,6 +114,8 @@ class Resident:
             ram=setup.ram,
             ngram=setup.ngram,
             vram=setup.vram,
+            headroom=setup.headroom,
+            drafts=setup.drafts,
             on_load=on_load,
             options=setup.options,
             beside=True,
@@ -132,6 +134,8 @@ class Resident:
         ram: int | None = None,
         ngram: str | None = None,
         vram: int | None = None,
+        headroom: int | None = None,
+        drafts: bool = True,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
         beside: bool = False,
@@ -145,9 +149,11 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
-            ram: most bytes of main memory for weights; None for what is available.
+            ram: bytes of main memory to plan with; None for what is available.
             ngram: how rows of the n-gram table are read; None for what suits it.
-            vram: bytes of the GPU's memory to take at most; None for all that is free.
+            vram: bytes of the GPU's memory to plan with; None for all that is free.
+            headroom: bytes of these to leave free; None for the plan's own.
+            drafts: whether the draft head is loaded.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
             beside: compile forms of answers beside the work.
@@ -167,9 +173,14 @@ class Resident:
             ram=ram,
             ngram=ngram,
             vram=vram,
+            headroom=headroom,
+            drafts=drafts,
             conversations=scheduling.slots,
+            parked=scheduling.ram if scheduling.keep else 0,
             on_load=on_load,
         )
+        if placement.parked is not None:
+            scheduling = replace(scheduling, ram=min(scheduling.ram, placement.parked))
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
@@ -189,6 +200,7 @@ class Resident:
             device=placement.device,
             placed=str(placement),
             why=placement.why,
+            plan=placement.plan,
         )
         return cls(scheduler, file.tokenizer, ready, sampling, trace, network, beside=beside, storage=storage)
 

@@ -52,6 +52,8 @@ class ExpertTier:
         layers: where each layer's experts lie in the file.
         readers: who reads them.
         nbytes: of memory for slots.
+        shares: experts to hold of each layer at first, in place of a number of bytes; each size has as many slots as
+            its layers' shares come to.
         least: experts that must fit, of each size.
         half_life: of `Held`.
 
@@ -64,7 +66,14 @@ class ExpertTier:
     """
 
     def __init__(
-        self, layers: Sequence[Expert], readers: Readers, nbytes: int, *, least: int = 1, half_life: float = HALF_LIFE
+        self,
+        layers: Sequence[Expert],
+        readers: Readers,
+        nbytes: int = 0,
+        *,
+        shares: Sequence[int] | None = None,
+        least: int = 1,
+        half_life: float = HALF_LIFE,
     ) -> None:
         self._layers = tuple(layers)
         self._readers = readers
@@ -74,7 +83,13 @@ class ExpertTier:
         self._class = [self._shapes.index(shape) for shape in shapes]
         ones = -(-max(max(shape.parts) for shape in self._shapes) // 4096) * 4096
         numbers = [self._class.count(kind) * self._experts for kind in range(len(self._shapes))]
-        counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
+        if shares is None:
+            counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
+        else:
+            counts = [
+                sum(share for share, own in zip(shares, self._class, strict=True) if own == kind)
+                for kind in range(len(self._shapes))
+            ]
         firsts = np.cumsum([ones, *(n * shape.nbytes for n, shape in zip(counts, self._shapes, strict=True))])
         self._first = firsts[:-1].tolist()
         self._region = Region(int(firsts[-1]))
