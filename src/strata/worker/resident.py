@@ -295,6 +295,7 @@ class Resident:
     def stats(self) -> dict[str, Any]:
         """Counters."""
         found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        found["overcommit"] = self._trace.watch.wrong
         return found | self._storage.stats() if self._storage else found
 
     def holdings(self) -> m.Holdings:

@@ -268,6 +268,11 @@ class GpuOps(Layers):
                 torch.cuda.current_stream(self._device).synchronize()
             self.tier.settled()
 
+    @property
+    def miss(self) -> float:
+        """See `Ops.miss`."""
+        return 0.0 if self.tier is None else self.tier.miss
+
     def met(self) -> Tally | None:
         """See `Ops.met`."""
         return None if self.tier is None else self.tier.last

@@ -69,6 +69,7 @@ class Look:
             drafts=_drafts(numbers),
             experts=_experts(numbers),
             phases=numbers.phases,
+            overcommit=numbers.overcommit,
             memory=tuple(Pool(**msgspec.structs.asdict(p)) for p in (self._holdings or Holdings()).pools),
         )
         if ready is None:

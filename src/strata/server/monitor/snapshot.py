@@ -237,6 +237,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         experts: where experts were found.
         phases: seconds of all windows by phase: read, draft, run, verify, commit, and wait between them.
         memory: of its GPUs; none on a CPU.
+        overcommit: the sign that a GPU has less memory than it says, in a sentence; empty without one.
     """
 
     model: str
@@ -266,6 +267,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     experts: Experts = Experts()
     phases: dict[str, float] = {}
     memory: tuple[Pool, ...] = ()
+    overcommit: str = ""
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
