@@ -21,7 +21,7 @@ from strata.loading.gpu import Card
 from strata.loading.network import Loaded, load_network
 from strata.loading.sizes import sizes_of
 from strata.loading.tiers import buffers
-from strata.memory.budget import Machine, Sizes, plan
+from strata.memory.budget import Machine, Sizes, least, plan
 from strata.memory.budget.wishes import Wishes
 from strata.model import load_config
 from strata.ops.ngram.host import HostTable
@@ -144,6 +144,40 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
         tier.close()
         if found.storage is not None:
             found.storage.close()
+
+
+@pytest.mark.parametrize("away", [80, 20])
+def test_on_a_gpu_with_some_experts_on_the_disk(capsys, away) -> None:
+    found = sizes("pebble")
+    flags: dict[str, Any] = {"ngram": "direct"}
+    vram = vram_for(found, 30, flags)
+    ram_ = ram_for_gpu(found, 128 - 30 - away)
+    told = said(capsys, "pebble", vram=vram, ram=ram_, **flags)
+    (kind,) = told["experts"]["classes"]
+    assert (kind["in_vram"], kind["in_ram"], kind["on_ssd"]) == (30, 128 - 30 - away, away)
+    loaded_ = loaded("pebble", vram=vram, ram=ram_, **flags)
+    check_gpu(told, loaded_)
+    tier = loaded_.network.ops.tier
+    try:
+        stock = tier.supply.stock
+        assert stock.slots == 128 - 30 - away
+        assert len(stock.region) == parts(told, "ram")["experts"]
+        assert "of the experts; the others are in RAM and in the file" in str(loaded_.placement)
+    finally:
+        tier.close()
+        stock.close()
+        loaded_.storage.close()
+
+
+def ram_for_gpu(found: Sizes, experts: int) -> int:
+    """Main memory with which so many experts lie there beside a GPU."""
+    (held,) = {layer.held for layer in found.layers}
+    wishes = Wishes(context=found.context, conversations=8, table="ssd", parked=0)
+    chosen = least.settle(Machine(1), found, wishes)
+    parts = least.least_ram(Machine(1, 1 << 50), found, wishes, chosen)
+    fixed = sum(part.nbytes for part in parts if part.name != least.SYSTEM)
+    room = experts * held + found.slack
+    return -(-(fixed + room * 4 // 3 + 64) * 16 // 15)  # a quarter is for kept conversations
 
 
 def check_gpu(told: dict[str, Any], found: Loaded) -> None:

@@ -54,14 +54,12 @@ def test_what_is_said_of_a_share(model):
     assert "of the experts" not in str(Placement("cuda:0", "Abacus 9", 1, 64, 1, 1))
 
 
-def test_experts_that_ram_cannot_hold_are_refused_with_what_would_do(model):
+def test_ram_that_cannot_hold_what_a_window_needs_is_refused_with_what_would_do(model):
     made = planned(model, 10)
-    short = replace(made, arena=Arena.PART)
-    with pytest.raises(
-        RequestError, match=r"has to hold all of them: .*what would help: a smaller file, more RAM \(--r"
-    ):
-        tiers.check(short)
     tiers.check(made)
+    few = replace(made, arena=Arena.PART, classes=tuple(replace(one, in_ram=3) for one in made.classes))
+    with pytest.raises(RequestError, match=r"at least 16 of each size.*room for 3 of .*: more RAM \(--ram\), a sm"):
+        tiers.check(few)
 
 
 def test_experts_lie_in_slots_and_in_ram(model):

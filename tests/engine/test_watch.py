@@ -68,7 +68,7 @@ def test_what_is_not_watched(record) -> None:
 
 
 def test_it_costs_next_to_nothing() -> None:
-    """The least of many rounds, for others may be at work; a window of a large model takes thousands of times as long."""
+    """The least of many rounds, for others may be at work; a window of a large model takes thousands of times that."""
     trace, record = Trace(), window(0.7, 0.02)
     rounds = []
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Whether a card has the memory it says it has, as windows tell: experts are found there, and it is slow all the same."""
+"""Whether a card has the memory it says it has, as windows tell: experts are found there, and it is slow even so."""
 
 import logging
 from typing import TYPE_CHECKING

@@ -20,6 +20,14 @@ _NAMES = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 MEANING = "auto, cpu, cuda, or cuda:N for the Nth GPU"
 
 
+WHERE = {
+    Arena.ALL: "all are in RAM",
+    Arena.COMPLEMENT: "the others are in RAM",
+    Arena.PART: "the others are in RAM and in the file",
+}
+"""Experts without a slot in VRAM."""
+
+
 def check_device(device: str) -> None:
     """Refuse what is no device's name.
 
@@ -42,7 +50,7 @@ class Placement:
         cache: bytes of conversations' memory that is taken from the start.
         work: bytes kept free for what windows and passes compute.
         why: why it is not on a GPU, where there is one that might have been taken.
-        storage: what of it is not in memory, in a sentence's part; empty if all is.
+        storage: what of it is not there, in a sentence's part; empty if all is.
         share: of the routed experts, those that have slots on the card; the others are in RAM.
         parked: bytes of RAM for conversations that are kept; None for whatever is wished.
         plan: who gets how much of the memory, in sentences.
@@ -80,7 +88,7 @@ class Placement:
         )
         return cls(
             f"cuda:{index}", name, weights, made.cells, made.vram.bytes_of(least.TALK), work, share=made.share,
-            parked=made.ram.bytes_of(least.PARKED), plan=_words(made, taken),
+            storage=WHERE.get(made.arena, ""), parked=made.ram.bytes_of(least.PARKED), plan=_words(made, taken),
         )  # fmt: skip
 
     @classmethod
@@ -100,7 +108,7 @@ class Placement:
     def __str__(self) -> str:
         if self.device == CPU:
             return ", ".join(filter(None, (f"cpu: {shown_bytes(self.weights)} of weights", self.storage)))
-        experts = "" if self.share == 1 else f" (among them {self.share:.0%} of the experts; all are in RAM)"
+        experts = "" if self.share == 1 else f" (among them {self.share:.0%} of the experts; {self.storage})"
         return (
             f"{self.device} ({self.name}): {shown_bytes(self.weights)} of weights{experts}, "
             f"{shown_bytes(self.cache)} for "

@@ -197,6 +197,7 @@ def network(
     on_load: "OnLoad | None",
     *,
     threads: int | None = None,
+    source: tiers.Source | None = None,
 ) -> tuple["Network", Placement]:
     """Move weights to a card and make the network that runs there, as a plan says.
 
@@ -207,6 +208,7 @@ def network(
         made: who gets how much.
         on_load: called with (bytes moved, bytes to move).
         threads: CPU threads that compute experts without a slot.
+        source: the file, for experts that RAM does not hold; without it all of them have to be there.
 
     Raises:
         DoesNotFitError: memory that the plan counts on cannot be had, whatever is left out.
@@ -223,7 +225,7 @@ def network(
     device = _use(f"cuda:{card.index}")
 
     def build(made: "Plan") -> Built:
-        return _built(card, weights, config, made, device, _Told(on_load, total), threads)
+        return _built(card, weights, config, made, device, _Told(on_load, total), threads, source)
 
     before = _free(device)
     built, made = _whole_or_less(made, build)
@@ -253,6 +255,7 @@ def _built(
     device: "torch.device",
     sent: _Told,
     threads: int | None,
+    source: tiers.Source | None,
 ) -> Built:
     """Everything that takes memory of a card, touched for the first time."""
     from strata.loading import storage
@@ -264,7 +267,7 @@ def _built(
     from strata.ops.gpu.upload import Upload
 
     drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
-    tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent)
+    tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source)
     try:
         moved = Upload(device, sent, tier=tier).all(weights)
         small, slots = head_config(config), made.conversations

@@ -223,19 +223,21 @@ def _on_gpu(
     made = asked.plan(file, card)
     config = replace(config, context=made.context)
     weights, config = _with_draft(file, load_weights(file.directory, config), config, made)
-    storage = None
+    from strata.loading.storage import Storage, hosted
+    from strata.loading.tiers import Source
+
+    storage = Storage()
     if made.table in {Table.RAM, Table.SSD}:
         import torch
-
-        from strata.loading.storage import hosted
 
         mode = asked.ngram or ("ram" if made.table is Table.RAM else "direct")
         weights, storage = hosted(weights, file.directory, mode, torch.device(f"cuda:{card.index}"))
     try:
-        network, placement = gpu.network(card, weights, config, made, on_load, threads=asked.threads)
+        network, placement = gpu.network(
+            card, weights, config, made, on_load, threads=asked.threads, source=Source(file.directory, storage)
+        )
     except BaseException:
-        if storage is not None:
-            storage.close()
+        storage.close()
         raise
     return Loaded(network, inventory.unused, placement, storage)
 

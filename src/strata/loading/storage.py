@@ -111,7 +111,7 @@ def arranged(
             readers = Readers()
             storage.readers.append(readers)
             moes = [layer.moe for layer in weights.layers]
-            layers = [stacks_of([_raw(part) for part in (moe.gate, moe.up, moe.down)], files) for moe in moes]
+            layers = [stacks_of([raw(part) for part in (moe.gate, moe.up, moe.down)], files) for moe in moes]
             tier = ExpertTier(layers, readers, shares=shares(made))
             storage.tier = tier
             filled = tier.warm(on_progress=told, available=lambda: ram.measure().available, headroom=headroom)
@@ -185,11 +185,16 @@ def _with_table(weights: "Weights", table: "RowTable") -> "Weights":
     return replace(weights, layers=tuple(layers))
 
 
-def _raw(part: Any) -> Any:
-    raw = getattr(part, "raw", None)
-    if raw is None:
+def raw(part: Any) -> Any:
+    """The blocks of a matrix of experts.
+
+    Raises:
+        StrataError: it has none.
+    """
+    found = getattr(part, "raw", None)
+    if found is None:
         raise StrataError("experts beyond main memory have to be quantised in a type that has a kernel")
-    return raw
+    return found
 
 
 def beside(weights: "Weights") -> bool:

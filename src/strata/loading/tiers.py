@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from strata.errors import RequestError
 from strata.loading.shown import shown_bytes
+from strata.memory.budget.least import fewest_held
 from strata.memory.budget.plan import Arena
 
 if TYPE_CHECKING:
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 
     import torch
 
+    from strata.gguf import TensorDirectory
+    from strata.loading.storage import Storage
     from strata.memory.budget import Plan
+    from strata.memory.tier import Stock
     from strata.model import ModelConfig
-    from strata.model.weights import Weights
+    from strata.model.weights import Moe, Weights
     from strata.ops.prompt.stream.streaming import Streaming
     from strata.ops.tiers.tier import Tier
 
@@ -59,20 +63,22 @@ def buffers(experts: int) -> int:
 
 
 def check(made: "Plan") -> None:
-    """Refuse a plan for which tiers are not made: every expert has to be in RAM.
+    """Refuse a plan that leaves RAM too few experts of some size for a window.
 
     Raises:
-        RequestError: says how much RAM they take, and what would help.
+        RequestError: says how many there would be, and what would help.
     """
-    if made.resident or made.arena in {Arena.ALL, Arena.NONE}:
+    if made.resident or made.arena not in {Arena.COMPLEMENT, Arena.PART}:
         return
-    lacking = made.sizes.expert_bytes - sum(one.in_ram * one.held for one in made.classes) - made.ram.free
-    raise RequestError(
-        f"experts without a slot in VRAM are computed from RAM, which has to hold all of them: "
-        f"{shown_bytes(made.sizes.expert_bytes)}, of which the {shown_bytes(made.machine.ram)} that may be taken leave "
-        f"no room for {shown_bytes(max(1, lacking))}; what would help: a smaller file, more RAM (--ram), or enough "
-        "VRAM for all experts"
-    )
+    least = fewest_held(made.sizes)
+    short = [one for one in made.classes if one.in_ram < min(least, one.experts - one.in_vram)]
+    if short:
+        one = short[0]
+        raise RequestError(
+            f"experts without a slot in VRAM are computed from RAM, which needs at least {least} of each size at a "
+            f"time; of the {shown_bytes(made.machine.ram)} that may be taken there is room for {one.in_ram} of "
+            f"{shown_bytes(one.held)} each; what would help: more RAM (--ram), a smaller file, or --device cpu"
+        )
 
 
 def build(
@@ -82,8 +88,9 @@ def build(
     device: "torch.device",
     threads: int | None,
     on_bytes: "Callable[[int], None] | None" = None,
+    source: "Source | None" = None,
 ) -> "Tier":
-    """Put all experts into RAM, and as many into slots as the plan has.
+    """Put experts into RAM, all or as many as the plan has there, and into slots as many as it has.
 
     Args:
         weights: as the file stores them.
@@ -92,6 +99,7 @@ def build(
         device: where they are.
         threads: of the host; None for one a core, less one.
         on_bytes: called with bytes that have come into RAM.
+        source: the file, from which experts are read that RAM does not hold.
 
     Raises:
         StrataError: RAM cannot be locked.
@@ -105,10 +113,10 @@ def build(
     kinds, experts = rams.layouts(moes), rams.described(moes)
     sizes, classes, slots = made.slot_cache
     on_gpu = device.type == "cuda"
-    if on_gpu:
-        held = rams.registered(moes)
-        if held is None:
-            held = rams.pinned(moes, on_bytes)
+    if made.arena in {Arena.COMPLEMENT, Arena.PART} and source is not None:
+        held = rams.stocked(source.stock(moes, made), on_gpu=on_gpu)
+    elif on_gpu:
+        held = rams.registered(moes) or rams.pinned(moes, on_bytes)
     else:
         held = rams.mapped(moes)
     cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
@@ -118,6 +126,31 @@ def build(
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
     return tier
+
+
+class Source:
+    """A model's file, for experts beyond RAM.
+
+    Args:
+        directory: its tensors.
+        storage: whose reading threads the readers' are.
+    """
+
+    def __init__(self, directory: "TensorDirectory", storage: "Storage") -> None:
+        self._directory, self._storage = directory, storage
+
+    def stock(self, moes: "Sequence[Moe]", made: "Plan") -> "Stock":
+        """Slots in RAM, as many as a plan has there."""
+        from strata.loading.storage import raw, shares
+        from strata.memory.arena import stacks_of
+        from strata.memory.reads import Readers, ReadFile
+        from strata.memory.tier import Stock
+
+        files = [(file.buffer, ReadFile(file.path)) for file in self._directory.data_files]
+        layers = [stacks_of([raw(part) for part in (moe.gate, moe.up, moe.down)], files) for moe in moes]
+        readers = Readers()
+        self._storage.readers.append(readers)
+        return Stock(layers, readers, shares=shares(made))
 
 
 def prompts(

@@ -59,17 +59,15 @@ def order(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=32)
-def some_first(counts: tuple[int, ...], least: int) -> tuple[int, ...]:
-    """As `order`, but so many of each class come before all others: what a layer cannot do without."""
-    early = [min(count, least) for count in counts]
-    left = list(early)
-    rest = []
-    for index in order(counts):
-        if left[index]:
-            left[index] -= 1
-        else:
-            rest.append(index)
-    return (*(index for index, count in enumerate(early) for _ in range(count)), *rest)
+def some_first(turn: tuple[int, ...], least: int) -> tuple[int, ...]:
+    """The same in another order: so many of each class come before all others, for nothing goes without them."""
+    left: dict[int, int] = {}
+    early, rest = [], []
+    for index in turn:
+        count = left.get(index, least)
+        (early if count else rest).append(index)
+        left[index] = max(0, count - 1)
+    return (*early, *rest)
 
 
 def prefix(turn: Sequence[int], sizes: Sequence[int], budget: int) -> int:

@@ -192,7 +192,7 @@ def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, wo
     spare = machine.ram - sum(part.nbytes for part in needed)
     parked = least.parked(wishes, spare)
     classes = fill.classes_of(sizes.layers)
-    turn = fill.some_first(tuple(one.experts for one in classes), least.fewest_held(sizes))
+    turn = fill.some_first(fill.order(tuple(one.experts for one in classes)), least.fewest_held(sizes))
     held = [one.held for one in classes]
     room = fewest + spare - parked
     if wishes.experts is not None:

@@ -78,7 +78,7 @@ def beside(
         table: where it lies, as far as that is decided: in RAM only if that is wished.
     """
     count = taken.total()
-    rest = turn[count:]
+    rest = fill.some_first(tuple(turn[count:]), least.fewest_held(sizes))
     held = [one.held for one in classes]
     rows = least.row_cache(sizes) if table is Table.SSD else 0
     needed = least.least_ram(machine, sizes, wishes, chosen)

@@ -345,7 +345,7 @@ def choose(
             else:
                 _choose_of(peaks, tiles, out, BUDGET, FEW, LINE)
             tl.debug_barrier()
-            SIDE: tl.constexpr = LINE if LINE < BUDGET * TILE // 8 else BUDGET * TILE // 8
+            SIDE: tl.constexpr = min(BUDGET * TILE // 8, LINE)
             e = _numbers(BUDGET * TILE // SIDE, SIDE)
             b = tl.load(out + e // TILE) * TILE + e % TILE
             key = _keys(scores, b, complete)
