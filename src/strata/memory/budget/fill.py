@@ -62,7 +62,8 @@ def order(counts: tuple[int, ...]) -> tuple[int, ...]:
 def some_first(turn: tuple[int, ...], least: int) -> tuple[int, ...]:
     """The same in another order: so many of each class come before all others, for nothing goes without them."""
     left: dict[int, int] = {}
-    early, rest = [], []
+    early: list[int] = []
+    rest: list[int] = []
     for index in turn:
         count = left.get(index, least)
         (early if count else rest).append(index)
