@@ -133,9 +133,11 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
     check_gpu(told, found)
     tier = found.network.ops.tier
     try:
-        assert [len(rows) for rows in tier._slots] == [one["in_vram"] for one in told["experts"]["classes"]]
+        assert list(tier.room.slots) == [one["in_vram"] for one in told["experts"]["classes"]]
         assert int((tier.cache.slot_of >= 0).sum()) == experts
-        assert bytes_of(list(tier._slots)) == parts(told, "vram").get("experts", 0)
+        slots = sum(n * rows.shape[1] for n, rows in zip(tier.room.slots, tier.room.arrays, strict=True))
+        assert slots == parts(told, "vram").get("experts", 0)
+        assert slots <= tier.room.nbytes < slots + 2 * tier.room.waste
         ring = found.network.ops._prompt.streaming._ring
         taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, ring._layers._stage])
         assert taken == parts(told, "vram")["experts on their way"]
@@ -201,7 +203,7 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
     if ops.tier is None:
         everything = bytes_of(net.weights, seen) - vram.get("experts", 0)
     else:  # which has slots and room of its own
-        assert bytes_of([list(ops.tier._slots), ops.tier._scratch, ops.tier.table], seen)
+        assert bytes_of([ops.tier.room.arrays, ops.tier._scratch, ops.tier.table], seen)
         everything = bytes_of(net.weights, seen)
     # Small matrices go as numbers, and what head and trunk share is counted for the trunk.
     assert everything == pytest.approx(vram["dense weights"] + vram.get("draft head", 0), rel=0.03)

@@ -13,15 +13,11 @@ from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
 from strata.loading import tiers
 from strata.loading.device import Placement
-from strata.loading.gpu import Card
-from strata.loading.sizes import sizes_of
-from strata.memory.budget import Machine, Wishes, plan
 from strata.memory.budget.plan import Arena
 from strata.model import load_config, load_weights
 from strata.ops.tiers.ram import pages
+from support.planned import planned
 from support.stored import write_stored
-
-CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
 
 
 def test_a_cap_is_a_number_of_bytes():
@@ -38,24 +34,15 @@ def model(tmp_path_factory):
     return directory, replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
 
 
-def planned(model, count):
-    """A plan that gives slots to about so many experts."""
-    directory, config, _ = model
-    sizes = replace(sizes_of(directory, config), transit=0)  # or so small a model would always be whole
-    (kind,) = {layer.slot for layer in sizes.layers}
-    return plan(Machine(CARD.free), sizes, Wishes(conversations=2, drafts=False, experts=count * kind))
-
-
 def test_what_is_said_of_a_share(model):
-    made = planned(model, 10)
-    assert made.slots == 10
+    made = planned(*model[:2], 10)
     text = str(Placement.on_gpu(made, 0, "Abacus 9"))
     assert f"among them {10 / 32:.0%} of the experts; all are in RAM" in text
     assert "of the experts" not in str(Placement("cuda:0", "Abacus 9", 1, 64, 1, 1))
 
 
 def test_ram_that_cannot_hold_what_a_window_needs_is_refused_with_what_would_do(model):
-    made = planned(model, 10)
+    made = planned(*model[:2], 10)
     tiers.check(made)
     few = replace(made, arena=Arena.PART, classes=tuple(replace(one, in_ram=3) for one in made.classes))
     with pytest.raises(RequestError, match=r"at least 16 of each size.*room for 3 of .*: more RAM \(--ram\), a sm"):
@@ -65,7 +52,7 @@ def test_ram_that_cannot_hold_what_a_window_needs_is_refused_with_what_would_do(
 def test_experts_lie_in_slots_and_in_ram(model):
     _, config, weights = model
     device = torch.device("cpu")
-    tier = tiers.build(weights, config, planned(model, 10), device, 1)
+    tier = tiers.build(weights, config, planned(*model[:2], 10), device, 1)
     try:
         there = tier.cache.slot_of
         assert (there >= 0).sum() == 10

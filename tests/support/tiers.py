@@ -47,6 +47,9 @@ class ToldCache:
     def landed(self, move: Told) -> None:
         self.slot_of[move.layer, move.expert] = move.slot
 
+    def resize(self, class_: int, slots: int) -> None:  # noqa: ARG002  # there is one
+        self.slot_of[self.slot_of >= slots] = -1
+
 
 def tier_of(
     weights: Weights,

@@ -26,6 +26,7 @@ def load(
     vram: int | None = None,
     headroom: int | None = None,
     drafts: bool = True,
+    profiles: str | Path | None = None,
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -56,6 +57,8 @@ def load(
             computed there, which changes no byte either. None is what is free.
         headroom: bytes of these to leave free; None is 512 MiB and a 64th.
         drafts: load the draft head. Without it, guesses come from look-ups alone.
+        profiles: folder in which it is kept which experts were used most, where `vram` leaves some outside the GPU's
+            memory: the next start with it begins with those. It changes no byte of an answer. None keeps nothing.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -77,7 +80,19 @@ def load(
     check_storage(ram, ngram)
     file = ModelFile.open(path)
     setup = ModelEngine(
-        str(file.path.absolute()), threads, options, context, rope_scale, kv, device, ram, ngram, vram, headroom, drafts
+        str(file.path.absolute()),
+        threads,
+        options,
+        context,
+        rope_scale,
+        kv,
+        device,
+        ram,
+        ngram,
+        vram,
+        headroom,
+        drafts,
+        None if profiles is None else str(Path(profiles).expanduser().absolute()),
     )
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
@@ -104,6 +119,7 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             vram=setup.vram,
             headroom=setup.headroom,
             drafts=setup.drafts,
+            profiles=setup.profiles,
             on_load=on_load,
             options=setup.options,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.cli.session import located
-from strata.config import ModelSettings
+from strata.config import ModelSettings, profiles_folder
 from strata.config.settings import Settings, rope_factor
 from strata.errors import ConfigError, StrataError
 from strata.loading.bundled import BUNDLED
@@ -181,4 +181,5 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.vram,
         settings.headroom,
         settings.drafts > 0,
+        None if (profiles := profiles_folder(settings)) is None else str(profiles),
     )

@@ -63,6 +63,12 @@ class Settings:
     headroom: int | None = _setting(
         Bytes(), "Memory of the GPU to keep free, such as 1GB.", unset="0.54 GB and a 64th of the memory"
     )
+    expert_profile: bool = _setting(
+        Switch(),
+        "Where --vram leaves experts outside the GPU's memory, remember which were used most for the next start. The "
+        "answer stays the same.",
+        default=True,
+    )
     ngram: str | None = _setting(
         Choice(("ram", "mmap", "direct")),
         "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "

@@ -54,6 +54,8 @@ class Placement:
         share: of the routed experts, those that have slots on the card; the others are in RAM.
         parked: bytes of RAM for conversations that are kept; None for whatever is wished.
         plan: who gets how much of the memory, in sentences.
+        slots: bytes of `weights` that are for slots of routed experts, where these lie in tiers; else 0.
+        kept: bytes of what may be taken of a card that stay free.
     """
 
     device: str
@@ -65,6 +67,8 @@ class Placement:
     why: str = ""
     storage: str = ""
     share: float = 1.0
+    slots: int = 0
+    kept: int = 0
     parked: int | None = None
     plan: tuple[str, ...] = ()
 
@@ -88,7 +92,8 @@ class Placement:
         )
         return cls(
             f"cuda:{index}", name, weights, made.cells, made.vram.bytes_of(least.TALK), work, share=made.share,
-            storage=WHERE.get(made.arena, ""), parked=made.ram.bytes_of(least.PARKED), plan=_words(made, taken),
+            storage=WHERE.get(made.arena, ""), slots=0 if made.resident else made.expert_vram,
+            kept=made.vram.bytes_of(least.KEPT), parked=made.ram.bytes_of(least.PARKED), plan=_words(made, taken),
         )  # fmt: skip
 
     @classmethod

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from strata.gguf import TensorDirectory
+    from strata.loading.learned import Learned
     from strata.loading.network import OnLoad
     from strata.memory.budget import Plan
     from strata.model import ModelConfig, Network
@@ -198,6 +199,7 @@ def network(
     *,
     threads: int | None = None,
     source: tiers.Source | None = None,
+    learned: "Learned | None" = None,
 ) -> tuple["Network", Placement]:
     """Move weights to a card and make the network that runs there, as a plan says.
 
@@ -209,6 +211,7 @@ def network(
         on_load: called with (bytes moved, bytes to move).
         threads: CPU threads that compute experts without a slot.
         source: the file, for experts that RAM does not hold; without it all of them have to be there.
+        learned: which of them were visited most.
 
     Raises:
         DoesNotFitError: memory that the plan counts on cannot be had, whatever is left out.
@@ -225,7 +228,7 @@ def network(
     device = _use(f"cuda:{card.index}")
 
     def build(made: "Plan") -> Built:
-        return _built(card, weights, config, made, device, _Told(on_load, total), threads, source)
+        return _built(card, weights, config, made, device, _Told(on_load, total), threads, source, learned)
 
     before = _free(device)
     built, made = _whole_or_less(made, build)
@@ -256,6 +259,7 @@ def _built(
     sent: _Told,
     threads: int | None,
     source: tiers.Source | None,
+    learned: "Learned | None",
 ) -> Built:
     """Everything that takes memory of a card, touched for the first time."""
     from strata.loading import storage
@@ -267,7 +271,7 @@ def _built(
     from strata.ops.gpu.upload import Upload
 
     drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
-    tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source)
+    tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
         moved = Upload(device, sent, tier=tier).all(weights)
         small, slots = head_config(config), made.conversations

@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from strata.gguf import TensorDirectory, TensorInfo
 from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
+from strata.loading.learned import Learned
 from strata.loading.planning import machine_here, planned, wishes_of
 from strata.loading.ram import measure, private
 from strata.loading.shown import shown_bytes
@@ -53,12 +55,14 @@ class Loaded(NamedTuple):
         unused: names of tensors that it has no use for.
         placement: where it is.
         storage: what reads weights while it runs, if anything does.
+        learned: where what its cache of experts learns is kept; None where it is not, or there is none.
     """
 
     network: "Network"
     unused: tuple[str, ...]
     placement: Placement
     storage: "Storage | None" = None
+    learned: "Learned | None" = None
 
 
 def check_threads(threads: int | None) -> None:
@@ -86,6 +90,7 @@ def load_network(
     drafts: bool = True,
     conversations: int = CONVERSATIONS,
     parked: int = 0,
+    profiles: Path | None = None,
     on_load: OnLoad | None = None,
 ) -> Loaded:
     """Read the weights of an open file, and share memory out by `strata.loading.planning`, as `strata plan` shows it.
@@ -113,6 +118,7 @@ def load_network(
         drafts: whether the draft head is loaded.
         conversations: that run at once.
         parked: bytes of main memory for conversations that are kept.
+        profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Raises:
@@ -140,7 +146,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, asked, on_load)
+                found = _on_gpu(file, config, device, asked, on_load, profiles)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -200,7 +206,12 @@ def _inventory(file: "ModelFile", config: "ModelConfig") -> "Inventory":
 
 
 def _on_gpu(
-    file: "ModelFile", config: "ModelConfig", device: str, asked: _Asked, on_load: OnLoad | None
+    file: "ModelFile",
+    config: "ModelConfig",
+    device: str,
+    asked: _Asked,
+    on_load: OnLoad | None,
+    profiles: Path | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none, or may take none of its memory, and any device will do.
 
@@ -232,14 +243,16 @@ def _on_gpu(
 
         mode = asked.ngram or ("ram" if made.table is Table.RAM else "direct")
         weights, storage = hosted(weights, file.directory, mode, torch.device(f"cuda:{card.index}"))
+    learned = None if profiles is None else Learned(profiles, file.fingerprint)
     try:
         network, placement = gpu.network(
-            card, weights, config, made, on_load, threads=asked.threads, source=Source(file.directory, storage)
-        )
+            card, weights, config, made, on_load, threads=asked.threads, source=Source(file.directory, storage),
+            learned=learned,
+        )  # fmt: skip
     except BaseException:
         storage.close()
         raise
-    return Loaded(network, inventory.unused, placement, storage)
+    return Loaded(network, inventory.unused, placement, storage, learned)
 
 
 def _on_cpu(file: "ModelFile", config: "ModelConfig", asked: _Asked, on_load: OnLoad | None, why: str) -> Loaded:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import torch
 
     from strata.gguf import TensorDirectory
+    from strata.loading.learned import Learned
     from strata.loading.storage import Storage
     from strata.memory.budget import Plan
+    from strata.memory.slots import SlotCache
     from strata.memory.tier import Stock
     from strata.model import ModelConfig
     from strata.model.weights import Moe, Weights
@@ -89,6 +91,7 @@ def build(
     threads: int | None,
     on_bytes: "Callable[[int], None] | None" = None,
     source: "Source | None" = None,
+    learned: "Learned | None" = None,
 ) -> "Tier":
     """Put experts into RAM, all or as many as the plan has there, and into slots as many as it has.
 
@@ -100,11 +103,12 @@ def build(
         threads: of the host; None for one a core, less one.
         on_bytes: called with bytes that have come into RAM.
         source: the file, from which experts are read that RAM does not hold.
+        learned: which experts were visited most, and will be.
 
     Raises:
         StrataError: RAM cannot be locked.
     """
-    from strata.memory.slots import SlotCache
+    from strata.memory.slots import divide
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
     from strata.ops.tiers.tier import Tier, TierOptions
@@ -112,6 +116,11 @@ def build(
     moes = [layer.moe for layer in weights.layers]
     kinds, experts = rams.layouts(moes), rams.described(moes)
     sizes, classes, slots = made.slot_cache
+    cache = learned.cache(sizes, classes, config.moe.E) if learned else _empty(sizes, classes, config.moe.E)
+    if learned and learned.used:  # as many bytes as planned, for those that were visited most
+        slots = divide(made.expert_vram, sizes, classes, config.moe.E, cache.counts())
+    for kind, count in enumerate(slots):
+        cache.resize(kind, count)
     on_gpu = device.type == "cuda"
     if made.arena in {Arena.COMPLEMENT, Arena.PART} and source is not None:
         held = rams.stocked(source.stock(moes, made), on_gpu=on_gpu)
@@ -119,7 +128,6 @@ def build(
         held = rams.registered(moes) or rams.pinned(moes, on_bytes)
     else:
         held = rams.mapped(moes)
-    cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=room(config.moe.topk, config.moe.E))
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
@@ -151,6 +159,13 @@ class Source:
         readers = Readers()
         self._storage.readers.append(readers)
         return Stock(layers, readers, shares=shares(made))
+
+
+def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "SlotCache":
+    """A cache that knows nothing and has no slots yet."""
+    from strata.memory.slots import SlotCache
+
+    return SlotCache(sizes, classes, [0] * len(sizes), experts=experts)
 
 
 def prompts(

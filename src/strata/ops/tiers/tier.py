@@ -27,6 +27,7 @@ from strata.ops.tiers import kernels
 from strata.ops.tiers.bring import Source, sources
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
+from strata.ops.tiers.room import room as room_for
 from strata.ops.tiers.supply import Supply
 from strata.ops.tiers.tally import tallied
 
@@ -75,6 +76,10 @@ class Cache(Protocol):
         """The newcomer counts from now on."""
         ...
 
+    def resize(self, class_: int, slots: int) -> Any:
+        """Another number of slots for a class: the highest go, and their experts are misses from now on."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TierOptions:
@@ -106,6 +111,7 @@ class Tier:
         table: ``int32 [L, E]`` on the device: slot within the layer's class, -1 for a miss; as of the last `begin`.
         cache: what decides about it.
         layers: each layer's part.
+        room: memory of the slots.
         supply: RAM, if it does not hold all experts.
         last: what the last window met.
         total: what all have.
@@ -163,23 +169,22 @@ class Tier:
         places = None if self.supply is None else self.supply.places
         by_layer = sources(list(given), ram.addresses, ram.base, device, places)
         heaviest = max(source.nbytes for source in by_layer)
-        self._slots = [
-            torch.zeros((number, given[classes.index(i)].nbytes), dtype=torch.uint8, device=device)
-            for i, number in enumerate(slots)
-        ]
+        sizes = [given[classes.index(i)].nbytes for i in range(len(slots))]
+        most = [max(number, classes.count(i) * each) for i, number in enumerate(slots)]
+        self.room = room_for(sizes, most, slots, device)
         self._scratch = torch.zeros(room * widest, dtype=torch.uint8, device=device)
         self._stage = torch.zeros(room * heaviest, dtype=torch.uint8, device=device)
         self._link = _LinkLists.empty(self._mailbox.pairs, device)
         self.layers = [
             LayerTier(
                 i, self, source,
-                Slots(source.layout, self._slots[kind], self.table[i], -1, _scales(expert, device)),
+                Slots(source.layout, self.room.arrays[kind], self.table[i], -1, _scales(expert, device)),
                 self._scratch[: room * source.layout.nbytes].view(room, -1),
             )
             for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
         ]  # fmt: skip
         at = None if self.supply is None else self.supply.at
-        self._mover = Mover(by_layer, [self._slots[kind] for kind in classes], device, at)
+        self._mover = Mover(by_layer, [self.room.arrays[kind] for kind in classes], device, at)
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses, disk=ram.stock)
         self._windows = self._last_look = 0
         self._fresh = self.still = False
@@ -278,6 +283,50 @@ class Tier:
             self.cache.landed(move)
         if self.supply is not None:
             self.supply.moved(moves)
+
+    def resize(self, slots: Sequence[int], spare: int = 0) -> None:
+        """Another number of slots, between passes: memory of those that go is the system's at once.
+
+        What lay in them is a miss from the next pass on. New ones are filled by moves, as windows go on. Addresses do
+        not change, so whatever was recorded goes on as it is.
+
+        Args:
+            slots: by class.
+            spare: bytes of the device that must stay free.
+
+        Raises:
+            RoomError: there is not so much memory; nothing has changed.
+            TierError: the system cannot take slots away, or there can never be so many.
+        """
+        before = self.room.slots
+
+        def go() -> None:
+            self._land(wait=True)
+            for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
+                if new < old:
+                    self.cache.resize(kind, new)
+            self._send()
+            if self._on_gpu:
+                torch.cuda.synchronize(self._device)  # passes that were launched look experts up in earlier tables
+
+        self.room.set(slots, before=go, spare=spare)
+        for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
+            if new > old:
+                self.cache.resize(kind, new)
+
+    @property
+    def windows(self) -> int:
+        """Windows whose visits were counted."""
+        return self._windows
+
+    def gauges(self) -> dict[str, int]:
+        """How many experts the slots hold now and could hold, of how many there are, and their memory in bytes."""
+        return {
+            "slots": sum(self.room.slots),
+            "slots_held": int(np.count_nonzero(self.cache.slot_of >= 0)),
+            "slot_experts": self.table.numel(),
+            "slot_bytes": self.room.nbytes,
+        }
 
     def close(self) -> None:
         """End the host's threads."""
