@@ -24,6 +24,7 @@ from strata.model import load_config, load_weights
 from strata.server.served import Served
 from strata.worker import Ready
 from strata.worker.messages import Limits
+from support.planned import planned
 from support.stored import write_stored
 
 SIZES, CLASSES, E = [10, 20], [0, 1, 0], 8
@@ -161,12 +162,12 @@ def test_a_model_in_tiers_begins_with_what_was_hot(tmp_path):
     directory = open_model(write_stored(tmp_path / "m.gguf", name="slim"))
     config = load_config(directory.metadata)
     config, weights = replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
-    each, device = tiers.expert_bytes(weights) // (config.L * config.moe.E), torch.device("cpu")
+    device, made = torch.device("cpu"), planned(directory, config, 4)
     hot = np.array([[0, 7], [1, 6], [1, 5], [3, 2]])
 
     def start():
         learned = Learned(tmp_path / "profiles", "model")
-        return learned, tiers.build(weights, config, 4 * each, device, 1, learned=learned)
+        return learned, tiers.build(weights, config, made, device, 1, learned=learned)
 
     learned, tier = start()
     assert not any(tier.cache.slot_of[layer, expert] >= 0 for layer, expert in hot.tolist())

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from strata.engine.totals import Totals
+from strata.engine.watch import Watch
 
 PHASES = ("read", "draft", "run", "verify", "commit")
 """Parts of a window, in order; a prompt pass has `read`, and `verify` where it ends the prompt."""
@@ -76,6 +77,7 @@ class Trace:
     Attributes:
         count: windows and passes noted.
         totals: their sums.
+        watch: whether the card has the memory that it says it has.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -84,6 +86,7 @@ class Trace:
         self._ended: int | None = None  # when the last one did; None if there was nothing to do since
         self.count = 0
         self.totals = Totals()
+        self.watch = Watch()
 
     def add(self, record: WindowRecord) -> None:
         """Note a window."""
@@ -119,6 +122,7 @@ class Trace:
             totals.guessed(record.drafted, record.accepted)
         if record.hits:
             totals.hits.update(record.hits)
+            self.watch.seen(record)
 
     def __len__(self) -> int:
         return len(self._records)

@@ -55,6 +55,7 @@ class Stock:
         layers: where each layer's experts lie in the file.
         readers: who reads them.
         nbytes: of memory for slots.
+        shares: see `strata.memory.tier.room.Room`.
         least: experts that must fit, of each size.
         landing: slots of each size that are never shown; None for what suits their number.
         patience: seconds.
@@ -74,14 +75,15 @@ class Stock:
         self,
         layers: Sequence[Expert],
         readers: Readers,
-        nbytes: int,
+        nbytes: int = 0,
         *,
+        shares: Sequence[int] | None = None,
         least: int = 1,
         landing: int | None = None,
         patience: float = PATIENCE,
         half_life: float = HALF_LIFE,
     ) -> None:
-        self._room = room = Room(layers, nbytes, least=least, half_life=half_life, together=True)
+        self._room = room = Room(layers, nbytes, shares=shares, least=least, half_life=half_life, together=True)
         self._readers = readers
         self._patience = patience
         every = [room.classes.count(kind) * room.experts for kind in range(len(room.counts))]
