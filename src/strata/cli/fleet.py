@@ -235,5 +235,7 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.ram,
         settings.ngram,
         settings.vram,
+        settings.headroom,
+        settings.drafts > 0,
         None if (profiles := profiles_folder(settings)) is None else str(profiles),
     )

@@ -65,6 +65,7 @@ def props(desk: Desk, served: Served) -> dict[str, Any]:
             "device": ready.device,
             "placed": ready.placed,
             "why": ready.why,
+            "plan": list(ready.plan),
             "drafts": {"most": drafts, "head": ready.limits.head},
             "unused_tensors": list(ready.unused),
         }
