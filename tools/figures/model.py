@@ -38,10 +38,6 @@ class Fixed:
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 
-    def counts(self) -> Any:
-        """Nothing is known."""
-        return np.zeros(self.slot_of.shape)
-
     def resize(self, class_: int, slots: int) -> None:
         """Nobody asks for another number."""
         raise NotImplementedError(f"{slots} slots of class {class_}: these do not change")
@@ -102,7 +98,8 @@ class Model:
         """Bytes that a window reads, for its bound. Of a table only rows are read, which do not count."""
         layers, c, g = self.weights.layers, self.config, self.config.gdn
         tables: Any = (self.weights.embed, *(layer.ple.table for layer in layers if layer.ple is not None))
-        dense = weight_bytes(self.weights)[1] - weight_bytes(tables)[1] - tiers.expert_bytes(self.weights)
+        routed = c.moe.E * sum(kind.nbytes for kind in self.kinds)
+        dense = weight_bytes(self.weights)[1] - weight_bytes(tables)[1] - routed
         recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
         each = [sum(m.nbytes for m in layer) for layer in self.experts]
         return {

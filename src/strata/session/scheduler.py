@@ -140,7 +140,7 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
-        self._timings = Timings()
+        self._timings = Timings(network.miss)
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
