@@ -64,7 +64,8 @@ def test_the_skew_gives_the_third_its_share():
     )
 
 
-def test_a_cap_that_is_too_small_says_what_is_needed(model):
+def test_a_cap_that_is_too_small_says_what_is_needed(path):
+    model = Model(path, torch.device("cpu"), TINY.context)
     slots, told = capped(model, 10**9)
     assert slots == (16,)
     assert told["cap_gb"] == 1.0
