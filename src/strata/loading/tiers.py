@@ -115,6 +115,7 @@ def build(
     Raises:
         StrataError: RAM is too small, or cannot be locked.
     """
+    from strata.loading.calibration.use import starting_costs
     from strata.memory.slots import SlotCache, divide
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
@@ -137,10 +138,13 @@ def build(
         held = rams.mapped(moes)
     cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=min(ROOM, 8 * config.moe.topk))
+    before, same = starting_costs(kinds, len(options.cpus), options.costs)
+    if before is not None:
+        options = replace(options, costs=before)
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
-        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
+        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier, before, same=same))
     return tier
 
 

@@ -120,6 +120,7 @@ class Scheduler:
         options: settings.
         trace: where to note passes and windows.
         clock: seconds that only grow.
+        timings: what windows take, with whatever is known of it; None begins with nothing.
 
     Raises:
         StrataError: the folder cannot be used.
@@ -132,6 +133,7 @@ class Scheduler:
         *,
         trace: Trace | None = None,
         clock: Callable[[], float] = time.monotonic,
+        timings: Timings | None = None,
     ) -> None:
         self._network = network
         self._options = o = options or Options()
@@ -140,7 +142,7 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
-        self._timings = Timings()
+        self._timings = timings or Timings()
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
-from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Token, Trace
+from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Timings, Token, Trace
 from strata.errors import QueueFullError
+from strata.loading.calibration.use import loaded_start
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
 from strata.session.options import Options
@@ -157,7 +158,7 @@ class Resident:
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement, storage = load_network(
+        loaded = load_network(
             file,
             threads=threads,
             context=context,
@@ -170,10 +171,11 @@ class Resident:
             conversations=scheduling.slots,
             on_load=on_load,
         )
+        network, unused, placement, storage = loaded
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
-        trace = Trace()
-        scheduler = Scheduler(network, _suited(scheduling, network), trace=trace)
+        trace, timings = Trace(), Timings(start=loaded_start(file, loaded))
+        scheduler = Scheduler(network, _suited(scheduling, network), trace=trace, timings=timings)
         config = network.config
         ready = m.Ready(
             model=config.name,

@@ -69,6 +69,8 @@ def plan(  # noqa: D417  # the context is no argument of a command line
         models = subjects(settings.model if file is None else file, settings, models_folder(settings))
         wishes = _wishes(resolved, headroom)
         outcomes = [_outcome(one, found, wishes) for one in models]
+    if found.note:
+        context.output.note(f"warning: {found.note}")
     if context.output.json:
         from strata.cli.plan.as_json import as_json
 
@@ -107,16 +109,17 @@ def _wishes(resolved: Resolved, headroom: int | None) -> "Wishes":
 
 
 def _outcome(subject: "Subject", found: "Found", wishes: "Wishes") -> Outcome:
+    from strata.loading.disks import source
     from strata.memory.budget import DoesNotFitError
     from strata.memory.budget import plan as made
     from strata.memory.budget.choose import recommended
 
-    sizes = subject.sizes
+    sizes, machine = subject.sizes, found.with_rates(subject.types, source(subject.folder))
     chosen = wishes.context is None
     if chosen:
-        wishes = replace(wishes, context=recommended(found.machine, sizes, wishes))
+        wishes = replace(wishes, context=recommended(machine, sizes, wishes))
     try:
-        return Outcome(subject, made(found.machine, sizes, wishes), None, chosen)
+        return Outcome(subject, made(machine, sizes, wishes), None, chosen)
     except DoesNotFitError as error:
         return Outcome(subject, None, error, chosen)
 
