@@ -21,13 +21,23 @@ TITLES = {
 SHORT = 65536
 """Bytes of a read below which reads count, not bytes."""
 
+FAR = 0.5
+"""Of the median, between the least and the most of some rounds: then the machine was not left alone."""
+
 
 def as_text(parts: Sequence["Part"], path: str, *, whole: bool) -> str:
     """All parts, each with its medians and how far the rounds lay apart."""
     text = "".join(_part(part) for part in parts)
     if not whole:
         text += f"Stopped; {'what was measured before is kept' if parts else 'nothing was measured'}.\n"
-    if any(part.values for part in parts):
+    values = [value for part in parts for value in part.values]
+    restless = sum(value.most - value.least > FAR * value.median for value in values)
+    if restless > len(values) // 4:
+        text += (
+            f"Rounds of {restless} of {len(values)} measurements lay more than half of their median apart: something "
+            "else was running. Measure again when nothing is.\n"
+        )
+    if values:
         text += f"Kept in {path}. `strata plan` and the engine begin with it.\n"
     return text
 

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from cyclopts import Parameter
@@ -109,7 +110,9 @@ def _subject(settings: "Settings", given: bool) -> "Subject":
     from strata.loading.files import ModelFile
 
     name = settings.model
-    return Subject.of(ModelFile.open(name if name in BUNDLED else find(name, folder)))
+    if name in BUNDLED:  # its own folder may be read-only, and no model of any size is there
+        return replace(Subject.of(ModelFile.open(name)), folder=folder, read=None)
+    return Subject.of(ModelFile.open(find(name, folder)))
 
 
 def _card(settings: "Settings") -> tuple[Any, str] | None:
@@ -140,7 +143,7 @@ def _loading(settings: "Settings", subject: "Subject", pace: "Pace", told: "Told
     assert file is not None
 
     def on_load(done: int, total: int) -> None:
-        told("loading the model", done, total)
+        told("model, loading it", done, total)
         pace.check()
 
     def load() -> Any:

@@ -63,7 +63,7 @@ def model(loading: Loading, pace: Pace) -> Work:
             values += [value("model.misses", sample, rows=rows) for rows, sample in found.misses.items()]
             return [*values, *([value("model.step", found.step.times(1e6))] if found.step else [])]
 
-        yield Item("the model", one)
+        yield Item("model, its windows", one)
 
     return Work("model", lambda: loading.about, 1, items)
 

@@ -8,6 +8,9 @@ from strata.formats.block import U8
 SCALE_AT = {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108, "TQ1_0": 52, "TQ2_0": 64}
 """Where a block's float16 scale lies; at its beginning where nothing is said."""
 
+SECOND_AT = {"Q4_1": 2, "Q5_1": 2, "Q2_K": 82, "Q4_K": 2, "Q5_K": 2}
+"""Where a second one lies, of types that have two."""
+
 SOME = 512
 """Blocks that are made; they repeat. Kernels do not look at values."""
 
@@ -35,6 +38,6 @@ def blocks(name: str, rows: int, width: int, seed: int = 0) -> U8:
         some = some.reshape(SOME, kind.bytes)
     else:
         some = rng.integers(0, 256, (SOME, kind.bytes), dtype=np.uint8)
-        at = SCALE_AT.get(name, 0)
-        some[:, at : at + 2] = np.frombuffer(np.float16(1e-3).tobytes(), np.uint8)
+        for at in (SCALE_AT.get(name, 0), *([SECOND_AT[name]] if name in SECOND_AT else [])):
+            some[:, at : at + 2] = np.frombuffer(np.float16(1e-3).tobytes(), np.uint8)
     return np.resize(some, (count, kind.bytes)).reshape(rows, -1)

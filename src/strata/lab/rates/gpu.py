@@ -25,6 +25,9 @@ from strata.ops.tiers.bring import sources
 CHAIN = 256
 """Kernels of the chain whose starts are timed."""
 
+ALIGNED = 64
+"""Bytes of which what is copied is a multiple, so that a thread takes 16 of them at once."""
+
 TOGETHER = 16
 """Experts that are brought by one launch."""
 
@@ -45,7 +48,7 @@ class Gpu:
     def __init__(self, device: torch.device, pace: Pace, nbytes: int, pinned: int) -> None:
         self._device, self._pace = device, pace
         self._real = device.type == "cuda"
-        self._nbytes, self._pinned = nbytes // 4 * 4, pinned // 4 * 4
+        self._nbytes, self._pinned = nbytes // ALIGNED * ALIGNED, pinned // ALIGNED * ALIGNED
 
     def read(self) -> Sample:
         """GB/s of a kernel that reads the card's memory."""
