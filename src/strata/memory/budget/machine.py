@@ -18,11 +18,11 @@ class Rates:
         link: GB/s from pinned RAM to the card; 25 is PCIe 4.0 with 16 lanes.
         cpu: GB/s of weights that the CPU's expert kernels get through; 40 is usual with two channels of DDR5.
         disk: GB/s of the SSD in reads of a megabyte and more.
-        start: microseconds that the start of a kernel adds to a window.
         card: whose numbers the first two are.
         guessed: names of rates that nobody gave or measured.
         measured: names of rates that were measured.
         when: they were, in words.
+        start: microseconds that the start of a kernel adds to a window.
     """
 
     vram: float = 672.0
@@ -30,11 +30,11 @@ class Rates:
     link: float = 25.0
     cpu: float = 40.0
     disk: float = 3.0
-    start: float = 1.8
     card: str = "RTX 5070"
     guessed: tuple[str, ...] = ("vram", "tflops", "link", "cpu", "disk")
     measured: tuple[str, ...] = ()
     when: str = ""
+    start: float = 1.8
 
 
 CARDS: dict[str, tuple[float, float]] = {
