@@ -1,7 +1,7 @@
 """The parts: RAM, a disk, the CPU's kernels, a GPU with its link, and a model."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from strata.lab.calibrate.effort import Effort
@@ -126,11 +126,13 @@ def cpu(machine: "Machine", threads: int | None, subject: Subject, effort: Effor
 
 def gpu(device: "torch.device", name: str, subject: Subject, effort: Effort, pace: Pace) -> Work:
     """A card by itself."""
-    one = _card(device, effort, pace)
     rows = [(mix, n) for mix in subject.mixes for n in effort.rows]
 
     def items() -> Iterator[Item]:
-        card = one()
+        with _card(device, effort, pace) as card:
+            yield from its(card)
+
+    def its(card: Any) -> Iterator[Item]:
         yield Item("GPU, reading its memory", lambda: [value("gpu.read", card.read())])
         yield Item("GPU, copying its memory", lambda: [value("gpu.copy", card.copy())])
         yield Item("GPU, products", lambda: [value("gpu.products", card.products(effort.square))])
@@ -149,10 +151,12 @@ def gpu(device: "torch.device", name: str, subject: Subject, effort: Effort, pac
 
 def link(device: "torch.device", name: str, subject: Subject, effort: Effort, pace: Pace) -> Work:
     """The link between a card and RAM."""
-    one = _card(device, effort, pace)
 
     def items() -> Iterator[Item]:
-        card = one()
+        with _card(device, effort, pace) as card:
+            yield from its(card)
+
+    def its(card: Any) -> Iterator[Item]:
         for to, words in (("gpu", "to the GPU"), ("ram", "from the GPU")):
             yield Item(f"link, copies {words}", lambda to=to: [value("link.copy", card.link_copy(to), to=to)])  # type: ignore[misc]
             yield Item(f"link, kernels {words}", lambda to=to: [value("link.kernel", card.link_kernel(to), to=to)])  # type: ignore[misc]
@@ -167,15 +171,16 @@ def link(device: "torch.device", name: str, subject: Subject, effort: Effort, pa
     return Work("link", lambda: name, 4 + len(subject.mixes), items)
 
 
-def _card(device: "torch.device", effort: Effort, pace: Pace) -> Callable[[], Any]:
+@contextmanager
+def _card(device: "torch.device", effort: Effort, pace: Pace) -> Iterator[Any]:
     """The card, when its turn has come: torch and Triton take a while to be there."""
+    from strata.lab.rates.gpu import Gpu
 
-    def made() -> Any:
-        from strata.lab.rates.gpu import Gpu
-
-        return Gpu(device, pace, effort.vram, effort.pinned)
-
-    return made
+    card = Gpu(device, pace, effort.vram, effort.pinned)
+    try:
+        yield card
+    finally:
+        card.close()
 
 
 def samples(pace: Pace, work: Callable[[], tuple[float, ...]]) -> list[Sample]:

@@ -44,14 +44,15 @@ class Mix:
         return f"{self.gate}/{self.up}/{self.down}"
 
     @property
+    def shapes(self) -> tuple[tuple[str, int, int], ...]:
+        """Type, rows and width of gate, up and down."""
+        wide, tall = (self.inner, self.hidden), (self.hidden, self.inner)
+        return (self.gate, *wide), (self.up, *wide), (self.down, *tall)
+
+    @property
     def nbytes(self) -> int:
         """Of an expert as a file has it."""
-        pairs = (
-            (self.gate, self.inner, self.hidden),
-            (self.up, self.inner, self.hidden),
-            (self.down, self.hidden, self.inner),
-        )
-        return sum(rows * by_name(name).row_bytes(width) for name, rows, width in pairs)
+        return sum(rows * by_name(name).row_bytes(width) for name, rows, width in self.shapes)
 
 
 class Products:
@@ -89,7 +90,7 @@ class Experts:
     def __init__(self, mix: Mix, nbytes: int, pool: Pool, pace: Pace) -> None:
         self._mix, self._pool, self._pace = mix, pool, pace
         self._count = max(8 * mix.topk, nbytes // mix.nbytes)
-        shapes = (mix.gate, mix.inner, mix.hidden), (mix.up, mix.inner, mix.hidden), (mix.down, mix.hidden, mix.inner)
+        shapes = mix.shapes
         raws = [blocks(name, self._count * n, k).reshape(self._count, n, -1) for name, n, k in shapes]
         self._layer = Expert(*(Stored(by_name(name), raw) for (name, _, _), raw in zip(shapes, raws, strict=True)))
         self._rng = np.random.default_rng(2)

@@ -3,6 +3,7 @@
 All of it also runs on the CPU in Triton's interpreter, where it proves that it computes and nothing about speed.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,12 @@ class Gpu:
         self._device, self._pace = device, pace
         self._real = device.type == "cuda"
         self._nbytes, self._pinned = nbytes // ALIGNED * ALIGNED, pinned // ALIGNED * ALIGNED
+
+    def close(self) -> None:
+        """Give memory back to the card, so that a model finds it free."""
+        gc.collect()
+        if self._real:
+            torch.cuda.empty_cache()
 
     def read(self) -> Sample:
         """GB/s of a kernel that reads the card's memory."""
@@ -130,23 +137,10 @@ class Gpu:
         """Microseconds that an expert takes from pinned RAM, as a file has it, into a slot."""
         kind = SlotLayout(mix.gate, mix.up, mix.down, mix.hidden, mix.inner)
         turns = TURNS if self._real else 1
-        count = max(TOGETHER, min(self._pinned // mix.nbytes, TOGETHER * turns))
-        parts = [
-            self._filled(blocks(name, count * n, k).reshape(-1))
-            for name, n, k in (
-                (mix.gate, mix.inner, mix.hidden),
-                (mix.up, mix.inner, mix.hidden),
-                (mix.down, mix.hidden, mix.inner),
-            )
-        ]
-        each = [
-            n * by_name(name).row_bytes(k)
-            for name, n, k in (
-                (mix.gate, mix.inner, mix.hidden),
-                (mix.up, mix.inner, mix.hidden),
-                (mix.down, mix.hidden, mix.inner),
-            )
-        ]
+        groups = max(1, min(self._pinned // (mix.nbytes * TOGETHER), turns))
+        count = groups * TOGETHER
+        parts = [self._filled(blocks(name, count * n, k).reshape(-1)) for name, n, k in mix.shapes]
+        each = [n * by_name(name).row_bytes(k) for name, n, k in mix.shapes]
         places = [
             part.data_ptr() + size * np.arange(count, dtype=np.int64) for part, size in zip(parts, each, strict=True)
         ]
@@ -155,7 +149,7 @@ class Gpu:
         stage = torch.zeros(TOGETHER * source.nbytes, dtype=torch.uint8, device=self._device)
         numbers = torch.arange(count, dtype=torch.int32, device=self._device)
         total = torch.tensor([TOGETHER], dtype=torch.int32, device=self._device)
-        firsts = [i * TOGETHER % (count - TOGETHER + 1) for i in range(turns)]
+        firsts = [i % groups * TOGETHER for i in range(turns)]
 
         def run() -> None:
             for first in firsts:
