@@ -130,9 +130,17 @@ def test_a_place_that_cannot_be_written_to_is_found_at_once(capsys, tmp_path) ->
     assert "measuring" not in captured.err
 
 
-def test_a_model_that_is_not_there_is_said(capsys) -> None:
-    assert main(["calibrate", "none.gguf"]) == 1
+@pytest.mark.parametrize("tokens", [["none.gguf"], ["--model", "none.gguf"]])
+def test_a_model_that_is_not_there_is_said(capsys, tokens) -> None:
+    assert main(["calibrate", *tokens]) == 1
     assert "none.gguf: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("load", [0.0, 1e6])
+def test_who_measures_beside_other_programs_is_warned(capsys, monkeypatch, load) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    main(["calibrate", "none.gguf"])
+    assert ("other programs are busy (load 1000000.0)" in capsys.readouterr().err) == (load > 0)
 
 
 def kept(*parts: Part) -> None:

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from strata.lab.rates.rounds import Pace
     from strata.loading.calibration import Part, Record
 
+BUSY = 0.5
+"""Of the processors, when others want so many: not the time to measure."""
+
 
 def calibrate(  # noqa: D417  # the context is no argument of a command line
-    file: str | None = None, /, *, quick: bool = False, context: Annotated[Context, Parameter(parse=False)]
+    file: str | None = None,
+    /,
+    *,
+    quick: Annotated[bool, Parameter(negative=())] = False,
+    context: Annotated[Context, Parameter(parse=False)],
 ) -> int:
     """Measure how fast this machine is, and keep it for the engine and for `strata plan`.
 
@@ -39,7 +46,9 @@ def calibrate(  # noqa: D417  # the context is no argument of a command line
             that it is on, and its windows are measured. Without it, usual types, and the disk of pulled models.
         quick: Fewer and shorter rounds: less than a minute without a model.
     """
-    settings = context.resolve({} if file is None else {"model": file}).settings
+    resolved = context.resolve({} if file is None else {"model": file})
+    settings, given = resolved.settings, resolved.origins["model"].source == "flag"
+    _warn(context)
     with context.interrupts.noting() as stop, _Shown(context) as shown:
         from strata.config import calibration_file
         from strata.lab.calibrate import FULL, QUICK, run
@@ -51,7 +60,7 @@ def calibrate(  # noqa: D417  # the context is no argument of a command line
         pace = Pace(effort.rounds, effort.seconds, stop=stop.is_set)
         record = _known(context)
         save(record, path)  # a place that cannot be written to is found before minutes are spent
-        with _works(settings, file is not None, effort, pace, shown.told) as works:
+        with _works(settings, given, effort, pace, shown.told) as works:
             record, whole, found = run(
                 works, record, quick=quick, keep=lambda one: save(one, path), told=shown.told
             )  # fmt: skip
@@ -59,6 +68,15 @@ def calibrate(  # noqa: D417  # the context is no argument of a command line
     if not whole:
         return INTERRUPTED
     return 1 if any(part.problem for part in found) else 0
+
+
+def _warn(context: Context) -> None:
+    """Say that others are busy: what is measured beside them is too slow."""
+    import os
+
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > BUSY * (os.cpu_count() or 1) and not context.output.json:
+        context.output.note(f"warning: other programs are busy (load {load:.1f}); close them, or measure again later")
 
 
 def _known(context: Context) -> "Record":
