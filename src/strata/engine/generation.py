@@ -299,10 +299,7 @@ class Generation:
 
     def _cut(self, rows: int | None) -> int:
         """How far the next pass reads, in prompt tokens."""
-        if rows is None:
-            from strata.model.network import PASS_ROWS
-
-            rows = PASS_ROWS
+        rows = rows or self.network.pass_rows
         size = max(CUT, rows // CUT * CUT)
         last = self._read + size - self.state.length % size
         ends = [mark for mark in self.request.marks if self._read < mark < last]
