@@ -106,6 +106,10 @@ def test_a_file_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):
     assert save(RECORD, path) == path
     assert known(path, MACHINE) == Known(RECORD, path=path)
     before = path.read_bytes()
+    with path.open("rb") as old:
+        save(replace(RECORD, parts=()), path)
+        assert old.read() == before, "whoever reads it meanwhile reads one whole file"
+    save(RECORD, path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

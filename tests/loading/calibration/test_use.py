@@ -15,7 +15,16 @@ from strata.experts.misses import Costs, shares
 from strata.gguf import open_model
 from strata.loading import tiers
 from strata.loading.calibration import Machine, Part, Record, Value, here, save
-from strata.loading.calibration.use import costs, cpu_rate, described, measured_costs, rates, start, subject
+from strata.loading.calibration.use import (
+    costs,
+    cpu_rate,
+    described,
+    measured_costs,
+    rates,
+    start,
+    starting_costs,
+    subject,
+)
 from strata.model import load_config, load_weights
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.tiers import measure
@@ -103,6 +112,11 @@ def test_costs_measured_in_just_such_tiers_are_taken_as_they_are():
     assert measured_costs(found, [KIND, KIND], 8) is None
     assert measured_costs(found, [KIND], 7) is None
     assert measured_costs(record(*all_four[:3]), [KIND, KIND], 7) is None
+    kernels = value("cpu.expert", 100.0, rows=1, threads=7, **TYPES)
+    both = record(*all_four, kernels)
+    assert starting_costs([KIND, KIND], 7, BEFORE, both) == (Costs(80.0, 70.0, 1.0 + measure.DOORBELL_US, 0.0), True)
+    assert starting_costs([KIND], 7, BEFORE, both) == (Costs(100.0, 45.0, 8.0, 6.0), False)
+    assert starting_costs([KIND], 7, BEFORE, record()) == (None, False)
 
 
 @pytest.fixture(scope="module")

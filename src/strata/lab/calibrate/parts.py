@@ -19,7 +19,7 @@ SMALL = 4096
 """Bytes of a short read: a row of the n-gram table takes a block of the disk."""
 
 ROOM = 4
-"""A file to read back takes at most the fourth part of what is free."""
+"""A file to read back, or memory to read, takes at most the fourth part of what is free."""
 
 DIRECT_ROUNDS = 3
 
@@ -28,12 +28,13 @@ def ram(machine: "Machine", effort: Effort, pace: Pace) -> Work:
     """Reading main memory with 1 to all threads."""
     from strata.experts.pool import choose
     from strata.lab.rates.ram import counts, memory, ram_read
+    from strata.loading.ram import measure
 
     most = len(choose(machine).cpus)
     several = counts(most, quick=effort.quick)
 
     def items() -> Iterator[Item]:
-        words = memory(effort.ram)
+        words = memory(min(effort.ram, measure().available // ROOM))
         for count in several:
             cpus = choose(machine, count).cpus
 
