@@ -29,6 +29,7 @@ from strata.model import load_config, load_weights
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.tiers import measure
 from strata.version import __version__
+from support.planned import planned
 from support.stored import write_stored
 
 WHEN = "2026-11-30T14:00:00+00:00"
@@ -123,19 +124,19 @@ def test_costs_measured_in_just_such_tiers_are_taken_as_they_are():
 def model(tmp_path_factory):
     directory = open_model(write_stored(tmp_path_factory.mktemp("slim") / "m.gguf", name="slim"))
     config = load_config(directory.metadata)
-    return replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
+    return directory, replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
 
 
 def test_the_split_of_a_model_begins_with_what_was_measured_here(model, tmp_path, monkeypatch):
-    config, weights = model
+    directory, config, weights = model
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kind = tiers_layouts(weights)[0]
     types = {"types": f"{kind.gate}/{kind.up}/{kind.down}", "hidden": kind.hidden, "inner": kind.inner}
-    each = tiers.expert_bytes(weights) // (4 * 8)
+    made = planned(directory, config, 1)
 
     def split(*values: Value) -> np.ndarray:
         save(record(*values, machine=here()))
-        tier = tiers.build(weights, config, each, torch.device("cpu"), 1)
+        tier = tiers.build(weights, config, made, torch.device("cpu"), 1)
         try:
             return tier.split.numpy().copy()
         finally:
@@ -143,7 +144,7 @@ def test_the_split_of_a_model_begins_with_what_was_measured_here(model, tmp_path
 
     slow_host = (value("cpu.expert", 900.0, rows=1, threads=1, **types), value("link.expert", 30.0, **types))
     slow_link = (value("cpu.expert", 30.0, rows=1, threads=1, **types), value("link.expert", 900.0, **types))
-    room, most = min(tiers.ROOM, 8 * config.moe.topk), 8 * config.moe.topk
+    room, most = tiers.room(config.moe.topk, config.moe.E), 8 * config.moe.topk
     for host, link in (slow_host, slow_link):
         expected = shares(Costs(host.median, link.median, 8.0, 6.0), most, room)
         assert np.array_equal(split(host, link), expected)

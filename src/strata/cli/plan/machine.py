@@ -51,6 +51,7 @@ class Found:
         machine: it.
         vram_from: "given", "here", or the name of the card here.
         ram_from: likewise.
+        tensor_cores: whether prompts are read on tensor cores there.
         record: what `strata calibrate` measured, where this is about the machine here; None if nothing was.
         note: why what was measured is not used, where there is something to say.
         card: name of the GPU here; empty where there is none, None where its memory alone is known.
@@ -60,6 +61,7 @@ class Found:
     machine: Machine
     vram_from: str
     ram_from: str
+    tensor_cores: bool = True
     record: "Record | None" = None
     note: str = ""
     card: str | None = ""
@@ -95,22 +97,27 @@ def find(flags: MachineFlags, device: str, most: int | None = None, card_most: i
         RequestError: there is no such GPU here.
     """
     from strata.loading import ram
+    from strata.loading.planning import available
 
     card, name = None, "given"
     vram = 0 if device == CPU else card_most
-    if vram is None:
+    cores = True
+    if vram != 0 and flags.gpu is None:
+        from strata.loading.gpu import TENSOR_CORES
         from strata.loading.gpu import find as find_card
 
         card = find_card(device)
+        cores = card is None or card.capability >= TENSOR_CORES
+    if vram is None:
         vram = 0 if card is None else card.free
         name = "here" if card is None else card.name
-    here = ram.measure() if most is None else None
-    free, limit = (most or 0, None) if here is None else (here.available, here.limit)
     rates = _rates(flags, vram, "" if card is None else card.name)
+    here = ram.measure() if most is None else None
+    free, limit = (most or 0, None) if here is None else (available(here, gpu=vram > 0), here.limit)
     machine = Machine(vram, free, limit, flags.disk, rates)
     given = frozenset(name for name, rate in _given(flags).items() if rate is not None)
     named = None if vram and card is None else "" if card is None else card.name
-    found = Found(machine, name, "given" if here is None else "available here", card=named, given=given)
+    found = Found(machine, name, "given" if here is None else "available here", cores, card=named, given=given)
     if here is None or flags.gpu is not None:
         return found
     from strata.loading.calibration import known

@@ -135,13 +135,14 @@ class GpuOps(Layers):
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
-            rows: of the longest pass where experts come: each moves all of them (`strata.ops.prompt.stream.split`).
+            rows: of the longest pass that there is memory for.
         """
         if self._prompt is None:
             return
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
+        if self._reads_prompts:
             self._prompt.most = self.pass_rows = rows
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
@@ -273,6 +274,11 @@ class GpuOps(Layers):
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
             self.tier.settled()
+
+    @property
+    def miss(self) -> float:
+        """See `Ops.miss`."""
+        return 0.0 if self.tier is None else self.tier.miss
 
     def met(self) -> Tally | None:
         """See `Ops.met`."""
