@@ -41,6 +41,7 @@ class WindowRecord:
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
         host_wait_us: microseconds in which the GPU waited for experts that the host computed.
+        disk_wait_us: microseconds in which the host waited for experts that were read from the disk.
         fetched: rows of predictions that the host had to read, though a device looked at them.
         layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where
             the device does not say it.
@@ -61,6 +62,7 @@ class WindowRecord:
     wait_us: float = 0.0
     tokens: int = 0
     host_wait_us: float = 0.0
+    disk_wait_us: float = 0.0
     fetched: int = 0
     layers: Sequence[float] = ()
 
@@ -155,6 +157,7 @@ class Trace:
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
                 "host_wait_us": record.host_wait_us,
+                "disk_wait_us": record.disk_wait_us,
                 "fetched": record.fetched,
             }
             if record.layers:

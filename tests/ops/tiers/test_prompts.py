@@ -18,6 +18,7 @@ from strata.ops.tiers import ram
 from strata.ops.tiers.prompts import Shelf, ring_bytes, streaming
 from strata.ops.tiers.tier import Tier, TierOptions
 from support.launch import NATIVE
+from support.stocked import disk
 from support.stored import write_stored
 from support.tiered import tiered
 
@@ -62,14 +63,14 @@ def model(tmp_path_factory):
     return config, replace(weights, layers=tuple(weights.layers[i] for i in chosen), mtp=None)
 
 
-def _read(model, slots, ids):
+def _read(model, slots, ids, ram_of=None):
     config, weights = model
     tier = coming = None
     if slots is not None:
         moes = [layer.moe for layer in weights.layers]
         kinds = ram.layouts(moes)
         cache = SlotCache([kinds[0].nbytes], [0, 0], [slots], experts=config.moe.E)
-        held = ram.pinned(moes) if NATIVE else ram.mapped(moes)
+        held = ram_of(moes) if ram_of else ram.pinned(moes) if NATIVE else ram.mapped(moes)
         tier = Tier(kinds, ram.described(moes), held, cache, [0, 0], [slots], config.moe.topk, DEVICE, TierOptions())
         tier.fill()
     pool = Pool(config, DEVICE, slots=2, cells=384, kv=torch.float32)
@@ -89,10 +90,14 @@ def _read(model, slots, ids):
 
 
 @pytest.mark.slow
-def test_prompts_do_not_depend_on_the_tier(model):
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_prompts_do_not_depend_on_the_tier(model, tmp_path, share):
+    """All missing experts in RAM, or most of them on a disk."""
     ids = [5, 9]
     expected, kept, _ = _read(model, None, ids)
-    found, state, coming = _read(model, 5, ids)
-    assert coming.brought > 0
-    assert torch.equal(found, expected)
-    assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+    with disk(tmp_path / "experts.bin", share or 0.0, landing=2) as stored:
+        found, state, coming = _read(model, 5, ids, stored if share else None)
+        assert coming.brought > 0
+        assert torch.equal(found, expected)
+        assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+        assert share is None or stored.stock.stats.misses > 0
