@@ -56,6 +56,8 @@ def read_response(body: dict[str, Any], options: Options, client: str, store: St
     tools, spaces = read_tools(fields)
     top = fields.integer("top_logprobs", 0, 20)
     given = fields.any("input")
+    if given is None:
+        raise bad("input is missing; it must be a text or a list of items", "input")
     items: Any = given
     if "previous_response_id" in fields:
         before = store.before(fields.any("previous_response_id"), client)
