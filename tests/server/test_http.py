@@ -397,6 +397,10 @@ def test_q04_fields_that_nobody_knows_are_refused_by_name(site, other_site) -> N
     assert site.chat(invented=None).status == 200
     lenient = other_site(strict=False)
     assert lenient.chat(invented=1, options={"num_ctx": 5}).status == 200
+    for inside in ({"stream_options": {"zz": 1}}, {"reasoning": {"zz": 1}}, {"chat_template_kwargs": {"zz": 1}},
+                   {"usage": {"zz": 1}}, {"structured_outputs": {"zz": 1}}, {"output_config": {"zz": 1}}):  # fmt: skip
+        assert lenient.chat(**inside).status == 200, inside
+        assert site.chat(**inside).status == 400, inside
 
 
 def test_a_request_that_is_too_large_is_a_413(other_site) -> None:
