@@ -118,7 +118,8 @@ def build(
     kinds, experts = rams.layouts(moes), rams.described(moes)
     sizes, classes, slots = made.slot_cache
     cache = learned.cache(sizes, classes, config.moe.E) if learned else _empty(sizes, classes, config.moe.E)
-    if learned and learned.used:  # as many bytes as planned, for those that were visited most
+    # As many bytes as planned, for those that were visited most; where RAM holds all, whatever has no slot.
+    if learned and learned.used and made.arena is Arena.ALL:
         slots = divide(made.expert_vram, sizes, classes, config.moe.E, cache.counts())
     for kind, count in enumerate(slots):
         cache.resize(kind, count)
