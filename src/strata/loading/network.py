@@ -232,6 +232,8 @@ def _on_gpu(
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
     made = asked.plan(file, card)
+    if made.vram is None:
+        raise RequestError(f"none of the memory of {card.name} may be taken; leave --vram out, or give it more")
     config = replace(config, context=made.context)
     weights, config = _with_draft(file, load_weights(file.directory, config), config, made)
     from strata.loading.storage import Storage, hosted
