@@ -108,6 +108,7 @@ def build(
     Raises:
         StrataError: RAM cannot be locked.
     """
+    from strata.loading.calibration.use import starting_costs
     from strata.memory.slots import divide
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
@@ -130,10 +131,13 @@ def build(
     else:
         held = rams.mapped(moes)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=room(config.moe.topk, config.moe.E))
+    before, same = starting_costs(kinds, len(options.cpus), options.costs)
+    if before is not None:
+        options = replace(options, costs=before)
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
-        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
+        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier, before, same=same))
     return tier
 
 
