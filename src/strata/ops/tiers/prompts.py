@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers.tier import Tier
@@ -36,10 +36,9 @@ class Shelf:
         """See `Layers.begin`."""
         self._tier.send_table()
 
-    def missing(self, layer: int) -> Sequence[int]:
+    def missing(self, layer: int) -> Experts:
         """See `Layers.missing`."""
-        found: list[int] = np.flatnonzero(self._tier.sent[layer] < 0).tolist()
-        return found
+        return np.flatnonzero(self._tier.sent[layer] < 0)
 
     def layout(self, layer: int) -> SlotLayout:
         """See `Layers.layout`."""

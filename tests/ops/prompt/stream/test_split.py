@@ -2,10 +2,12 @@
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows, split, visited_share
+from strata.ops.prompt.stream.share import FARTHEST, Share
+from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows, split
 
 
 def time(streamed, cpu, rows, costs):
@@ -39,18 +41,44 @@ def test_no_other_division_ends_earlier(rows, data, link, cpu):
     assert time(found.streamed, found.cpu, rows, costs) <= best * (1 + 1e-12)
 
 
-def test_share_of_visited_experts():
-    assert visited_share(1, 10, 512) == 10 / 512
-    assert 0.70 < visited_share(64, 10, 512) < 0.73  # 72% in the literature of limits
-    assert visited_share(256, 10, 512) > 0.99
+def test_share_of_visited_experts_where_rows_choose_evenly():
+    share = Share(10, 512)
+    share.skew = 1.0
+    assert share.of(1) == pytest.approx(10 / 512)
+    assert 0.70 < share.of(64) < 0.73  # 72% in the literature of limits
+    assert share.of(256) > 0.99
+    assert Share(4, 4).of(100) == 1.0
+
+
+@given(skew=st.floats(0.01, 1.0), rows=st.lists(st.integers(1, 300), min_size=20, max_size=20))
+def test_what_rows_visit_is_learned(skew, rows):
+    share = Share(10, 512)
+    for count in rows:
+        missing = 20_000
+        share.met(count, round(missing * (1 - (1 - 10 / 512) ** (skew * count))), missing)
+    assert share.skew == pytest.approx(skew, rel=0.2)
+
+
+def test_one_odd_pass_is_no_rule():
+    share = Share(10, 512)
+    before = share.skew
+    share.met(4096, 10, 20_000)
+    assert share.skew >= before / FARTHEST
+    share.met(1, 0, 0)  # nothing was missing: nothing is known
+    after = share.skew
+    share.met(1000, 500, 500)  # all were visited, which even skewed rows would do: it is not less than was believed
+    assert share.skew >= after
 
 
 def test_long_passes_stream_all_and_short_ones_ask():
-    costs = Costs(link=40.0)
+    costs, share = Costs(link=40.0), Share(10, 512)
     missing = [500] * 48
-    assert all_at_once(4096, 10, 512, missing, costs)
-    assert not all_at_once(17, 10, 512, missing, costs)
-    assert all_at_once(17, 10, 512, [0] * 48, costs)
+    assert all_at_once(4096, share.of(4096), missing, costs)
+    assert not all_at_once(17, share.of(17), missing, costs)
+    assert all_at_once(17, share.of(17), [0] * 48, costs)
+    assert not all_at_once(200, share.of(200), missing, costs)
+    share.skew = 1.0
+    assert all_at_once(200, share.of(200), missing, costs)
 
 
 @given(

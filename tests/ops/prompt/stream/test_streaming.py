@@ -70,7 +70,7 @@ def model():
     chosen = [torch.from_numpy(ids.astype(np.int32)).to(DEVICE) for ids in picks]
     ready = grouped.ordered(x, counts)
     expected = [
-        grouped.rows_of(moe.slots, ready, grouped.planned(ids, counts, EXPERTS))
+        grouped.rows_of(moe.slots, ready, grouped.planned(ids, counts, grouped.visits(ids, counts, EXPERTS)))
         for ids, moe in zip(chosen, moes, strict=True)
     ]
     return moes, x, counts, chosen, expected
@@ -112,7 +112,9 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     for number, (moe, ids, wanted) in enumerate(zip(here, chosen, expected, strict=True)):
         assert streaming.number(moe) == number
         assert streaming.lacks(number)
-        assert torch.equal(streamed_rows(streaming, number, moe.slots, x, counts, ids), wanted)
+        found, beside = streamed_rows(streaming, number, moe.slots, x, counts, ids, lambda: x + 1)
+        assert torch.equal(found, wanted)
+        assert torch.equal(beside, x + 1)
     came = [(layer, e) for layer, some, _ in shelf.log for e in some]
     visited = [set(ids.flatten().tolist()) for ids in chosen]
     wanted = [(layer, e) for layer, some in enumerate(missing) for e in some if costs is ALL or e in visited[layer]]
@@ -143,7 +145,7 @@ def test_slots_may_lie_apart_and_layers_differ_in_size():
     assert ring.buffers == 2
     ring.begin([[0, 1], [0, 1]])
     for number, moe in enumerate(moes):
-        for slots in ring.slots(number):
-            for e in np.flatnonzero(slots.slot_of.cpu().numpy() >= 0).tolist():
+        for slots, experts in ring.slots(number):
+            for e in experts:
                 own = moe.slots.data[int(moe.slots.slot_of[e])]
                 assert torch.equal(slots.data[int(slots.slot_of[e])], own)

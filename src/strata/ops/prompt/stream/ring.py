@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.prompt.stream.lanes import DeviceLanes, InOrder, Lanes
 from strata.ops.prompt.stream.schedule import Group, Schedule
+from strata.ops.prompt.stream.told import sent
+
+
+Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 
 
 class Layers(Protocol):
@@ -19,8 +25,8 @@ class Layers(Protocol):
         """A pass begins: which experts have slots does not change until the next one does."""
         ...
 
-    def missing(self, layer: int) -> Sequence[int]:
-        """Experts of a layer that have no slot on the device."""
+    def missing(self, layer: int) -> Experts:
+        """Experts of a layer that have no slot on the device, in rising order."""
         ...
 
     def layout(self, layer: int) -> SlotLayout:
@@ -63,15 +69,16 @@ class Ring:
         own: Lanes = DeviceLanes(self._device) if self._device.type == "cuda" else InOrder()
         self._lanes = own if lanes is None else lanes
         self._schedule = Schedule(self.buffers, most)
+        self._where: dict[int, Tensor] = {}  # which buffer an expert comes to, by layer
         self._landed: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
 
-    def missing(self) -> list[Sequence[int]]:
+    def missing(self) -> list[Experts]:
         """Experts that each layer lacks, as a pass begins."""
         self._layers.begin()
         return [self._layers.missing(layer) for layer in range(self._count)]
 
-    def begin(self, missing: Sequence[Sequence[int]] | None) -> None:
+    def begin(self, missing: Sequence[Experts] | None) -> None:
         """A pass begins.
 
         Args:
@@ -81,20 +88,27 @@ class Ring:
         self._schedule = Schedule(self.buffers, self._most)
         # Whatever passes before have in the buffers is computed before this event.
         self._landed, self._free = {}, {-1: self._lanes.computed()}
+        self._where.clear()
         for layer, experts in enumerate(missing or ()):
-            self._schedule.add(layer, experts)
+            self._schedule.add(layer, _listed(experts))
         self._issue()
+        if missing is not None:
+            self._place(range(self._count))
 
     def want(self, layer: int, experts: Sequence[int]) -> None:
         """A layer wants these, some of those that it lacks."""
         self._schedule.add(layer, experts)
         self._issue()
+        self._place([layer])
 
-    def slots(self, layer: int) -> Iterator[Slots]:
-        """A layer's experts, group by group, when they have come; each until the next is asked for."""
+    def slots(self, layer: int) -> Iterator[tuple[Slots, tuple[int, ...]]]:
+        """A layer's experts, group by group, when they have come; each until the next is asked for.
+
+        The table of a layer says of all its experts where they come to; of them the group's are there.
+        """
         for group in self._schedule.groups(layer):
             self._lanes.wait(self._landed.pop(group.number))
-            yield self._slots(group)
+            yield Slots(self._layers.layout(layer), self._view(layer), self._where[layer]), group.experts
             self._free[group.number] = self._lanes.computed()
             self._schedule.computed(group)
             self._issue()
@@ -109,9 +123,14 @@ class Ring:
     def _view(self, layer: int) -> Tensor:
         return self._memory[:, : self._layers.layout(layer).nbytes]
 
-    def _slots(self, group: Group) -> Slots:
-        where = torch.full((self._experts,), -1, dtype=torch.int32)
-        where[list(group.experts)] = torch.tensor(group.buffers, dtype=torch.int32)
-        if self._device.type == "cuda":
-            where = where.pin_memory().to(self._device, non_blocking=True)
-        return Slots(self._layers.layout(group.layer), self._view(group.layer), where)
+    def _place(self, layers: Sequence[int]) -> None:
+        """Send the tables of some layers, all at once."""
+        where = np.full((len(layers), self._experts), -1, np.int32)
+        for row, layer in zip(where, layers, strict=True):
+            for group in self._schedule.groups(layer):
+                row[list(group.experts)] = group.buffers
+        self._where |= dict(zip(layers, sent(where, self._device), strict=True))
+
+
+def _listed(experts: Experts) -> list[int]:
+    return experts.tolist() if isinstance(experts, np.ndarray) else list(experts)

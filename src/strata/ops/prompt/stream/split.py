@@ -14,7 +14,7 @@ class Costs:
         begin: of the first copy of a layer, before anything arrives.
         ask: to bring a layer's choices to the host.
         row: computing one token on the device, all layers together.
-        layer: least time of a layer's kernels.
+        layer: least time of a layer's kernels, launched one by one.
         cpu: an expert of which the host computes up to eight rows; None where the host's bytes are not the device's,
             as for prompts on tensor cores: they have activations of eleven bits, the host's kernels of eight, and a
             text must not depend on where its experts lie.
@@ -24,7 +24,7 @@ class Costs:
     begin: float = 20.0
     ask: float = 30.0
     row: float = 70.0
-    layer: float = 200.0
+    layer: float = 650.0
     cpu: float | None = None
 
 
@@ -75,24 +75,17 @@ def _link(experts: int, costs: Costs) -> float:
     return costs.begin + costs.link * experts if experts else 0.0
 
 
-def visited_share(rows: int, topk: int, experts: int) -> float:
-    """Experts of a layer that so many rows visit, if each chooses evenly: the most there can be on average."""
-    return 1.0 - (1.0 - topk / experts) ** rows
-
-
-def all_at_once(rows: int, topk: int, experts: int, missing: Sequence[int], costs: Costs) -> bool:
+def all_at_once(rows: int, share: float, missing: Sequence[int], costs: Costs) -> bool:
     """Whether to stream all missing experts of every layer without asking which are visited.
 
     Then copies run under the layers before, where otherwise each layer's wait for its own choices.
 
     Args:
         rows: of the pass.
-        topk: experts a row visits.
-        experts: of a layer.
+        share: of the missing experts that they will visit (`strata.ops.prompt.stream.share`).
         missing: experts each layer lacks.
         costs: measured.
     """
-    share = visited_share(rows, topk, experts)
     compute = max(costs.row * rows, costs.layer * len(missing))
     together = max(costs.link * sum(missing) + costs.begin, compute)
     asked = sum(costs.ask + _link(round(share * count), costs) for count in missing) + compute
