@@ -2,7 +2,8 @@
 
 What must be there comes first (`least`): if that does not fit, there is no plan. The rest is divided so that more
 memory never holds fewer experts. Of the VRAM that is left, experts get the most: they decide the speed. A sixth goes
-to prompt passes until they are as long as they can be, and an eighth to further conversations until each has an eighth
+to prompt passes until they are as long as they can be, where all experts are in VRAM until they are as long as then
+makes sense, and an eighth to further conversations until each has an eighth
 of the context. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is for
 further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
 there; else those without a slot; else the first of them, and the SSD has the rest.
@@ -146,6 +147,9 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     more = min(share, spare // 8 // page_bytes * page) if all_experts else 0
     passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
     own = talk(chosen.context)
+    usual = min(passes, max(sizes.work.least, sizes.work.usual or sizes.work.most))
+    if spare - (talk(chosen.context + more) - own) - (usual - sizes.work.least) + ring >= all_experts:
+        passes = usual
     room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + ring
     wanted = min(room, all_experts, wishes.experts if wishes.experts is not None else room)
     count = fill.prefix(turn, [one.slot for one in classes], max(wanted, ring))

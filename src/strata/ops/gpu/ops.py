@@ -135,14 +135,14 @@ class GpuOps(Layers):
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
-            rows: of the longest pass where experts come: each moves all of them (`strata.ops.prompt.stream.split`).
+            rows: of the longest pass that there is memory for, where experts come: each moves all of them.
         """
         if self._prompt is None:
             return
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
-            self._prompt.most = self.pass_rows = rows
+            self._prompt.most = self.pass_rows = experts.pass_rows(rows)
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""

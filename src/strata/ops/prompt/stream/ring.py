@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -13,7 +12,6 @@ from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.prompt.stream.lanes import DeviceLanes, InOrder, Lanes
 from strata.ops.prompt.stream.schedule import Group, Schedule
 from strata.ops.prompt.stream.told import sent
-
 
 Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 

@@ -36,6 +36,12 @@ class Split(NamedTuple):
     cpu: tuple[int, ...]
 
 
+STEP = 64
+"""Passes end at multiples of it."""
+
+USUAL = 2048
+"""Rows of a pass where nothing has to be moved."""
+
 ROWS_TOGETHER = 8
 """Rows for which the host reads a weight once."""
 
@@ -92,38 +98,19 @@ def all_at_once(rows: int, share: float, missing: Sequence[int], costs: Costs) -
     return together <= asked
 
 
-def pass_rows(
-    tokens: int,
-    free: int,
-    row_bytes: int,
-    costs: Costs,
-    missing: int,
-    *,
-    step: int = 64,
-    usual: int = 2048,
-    most: int = 16384,
-) -> int:
-    """Rows of a prompt's passes.
+def pass_rows(most: int, costs: Costs, missing: int) -> int:
+    """Rows of a prompt's longest passes.
 
-    Every pass moves all missing experts, so few, long passes are fast, as long as the link takes longer than
+    Every pass moves all missing experts, so few, long passes are fast as long as the link takes longer than
     computing; beyond that length nothing is gained, and others would wait longer.
 
     Args:
-        tokens: of the prompt.
-        free: bytes for what a pass computes with.
-        row_bytes: of them for each row.
+        most: for which there is memory.
         costs: measured.
         missing: experts of all layers that have to be moved.
-        step: passes end at multiples of it.
-        usual: rows of a pass where nothing has to be moved.
-        most: rows.
 
     Returns:
-        A multiple of `step`, at least one.
+        A multiple of `STEP` if `most` is one.
     """
-    fits = min(most, free // row_bytes) // step * step
-    hidden = -(-int(2 * costs.link * missing / costs.row) // step) * step  # twice as long as the link takes
-    wanted = max(step, min(fits, max(usual, hidden)))
-    passes = max(1, -(-tokens // wanted))
-    even = -(-tokens // passes)  # equal passes: a short last one moves as much as a long one
-    return max(step, min(-(-even // step) * step, wanted))
+    hidden = -(-int(2 * costs.link * missing / costs.row) // STEP) * STEP  # twice as long as the link takes
+    return min(most, max(USUAL, hidden))

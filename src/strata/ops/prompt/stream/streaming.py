@@ -13,7 +13,7 @@ from strata.ops.experts.slots import Slots
 from strata.ops.prompt import grouped
 from strata.ops.prompt.stream.ring import Ring
 from strata.ops.prompt.stream.share import Share
-from strata.ops.prompt.stream.split import Costs, all_at_once
+from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows
 from strata.ops.prompt.stream.told import Told, sent
 
 
@@ -54,6 +54,10 @@ class Streaming:
     def number(self, moe: Any) -> int:
         """Of a layer."""
         return self._numbers[id(moe.slots)]
+
+    def pass_rows(self, most: int) -> int:
+        """Rows of the longest passes that make sense with what is missing now; see `split.pass_rows`."""
+        return pass_rows(most, self._costs, sum(map(len, self._ring.missing())))
 
     def begin(self, rows: int) -> None:
         """A pass of so many rows begins; which experts are here does not change until it ends."""
