@@ -47,7 +47,7 @@ class Scripted:
         state.ids += done.ids[:n]
         state.length += n
 
-    looks = False
+    looks, pass_rows = False, PASS_ROWS
 
     def decide(self, done, rules) -> None:
         """The host chooses."""

@@ -83,7 +83,7 @@ class Case:
         """The cell of every row."""
         return [self.committed[i] + j for i, n in enumerate(self.rows) for j in range(n)]
 
-    def run(self, kernels: Kernels, turn: int = 1, *, split: bool = False, numbers: bool = True) -> torch.Tensor:
+    def run(self, kernels: Kernels, *, split: bool = False, numbers: bool = True) -> torch.Tensor:
         """Attention's gated output, before quantising: [T, NH*HD]; unless all are `numbers`, that is not looked at."""
         cells, count = self.cells(), sum(self.rows)
         take = [(i, self.committed[i] + j) for i, n in enumerate(self.rows) for j in range(n)]
@@ -105,20 +105,20 @@ class Case:
         self.scores = torch.full((count, most), torch.nan)
         peaks = torch.full((count, most // TILE), torch.nan)
         kernels.score[(len(self.rows), 2, -(-max(self.rows) // 2))](
-            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most, turn,
+            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most,
             IH=IH, ID=ID, BLOCK=16, LANES=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, turn, **LAYOUT, **SELECT)
+        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](
-            self.q_out, self.keys, self.values, self.chosen, *where, *paged, part, peak, weight, turn,
+            self.q_out, self.keys, self.values, self.chosen, *where, *paged, part, peak, weight,
             NH=NH, NKV=NKV, HD=HD, HEADS=16, CELLS=CELLS, PARTS=PARTS, LANES=32, SPLIT=split, PDL=False, **LAYOUT,
         )  # fmt: skip
         gated, (q, s, sums) = torch.full((count, NH * HD), torch.nan), poisoned(count, NH * HD)
         kernels.merge[(count, NH, 2)](
-            part, peak, weight, self.qg, where[1], gated, q, s, sums, turn,
+            part, peak, weight, self.qg, where[1], gated, q, s, sums,
             NH=NH, HD=HD, CELLS=CELLS, PARTS=PARTS, FEW=1, ROOM=4, LANES=32, PDL=False, **LAYOUT,
         )  # fmt: skip
         if numbers:

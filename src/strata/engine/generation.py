@@ -300,10 +300,7 @@ class Generation:
 
     def _cut(self, rows: int | None, step: int | None) -> int:
         """How far the next pass reads, in prompt tokens."""
-        if rows is None:
-            from strata.model.network import PASS_ROWS
-
-            rows = PASS_ROWS
+        rows = rows or self.network.pass_rows
         size = max(CUT, rows // CUT * CUT)
         there = self.state.length
         last = self._read + min(size - there % (CUT if step else size), step - there % step if step else size)

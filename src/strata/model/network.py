@@ -58,6 +58,11 @@ class Network:
         return self.ops.fits(needs)
 
     @property
+    def pass_rows(self) -> int:
+        """Most rows that are read at once."""
+        return self.ops.pass_rows
+
+    @property
     def same_forms(self) -> bool:
         """Whether a token gets the same bytes as part of a prompt and in a window."""
         return self.ops.same_forms

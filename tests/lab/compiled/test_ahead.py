@@ -78,6 +78,18 @@ def test_what_is_noted_is_compiled_elsewhere_and_found_by_its_launch(monkeypatch
     assert hits == [True] * 3
 
 
+def test_what_is_compiled_already_does_not_run_on_what_was_not_computed(monkeypatch):
+    run = JITFunction.run
+    with monkeypatch.context() as only_compiled:
+        only_compiled.setattr(JITFunction, "run", lambda *given, **more: run(*given, **(more | {"warmup": True})))
+        launch()
+    kept, made = [], []
+    assert noted(lambda: (kept.extend(launch()), made.append(torch.empty(64, dtype=torch.int32)))) == []
+    assert all((x == 7).all() for x in kept)
+    assert not made[0].any()
+    assert JITFunction.run is run
+
+
 def test_after_a_note_kernels_are_compiled_as_before():
     with pytest.raises(ZeroDivisionError):
         noted(lambda: 1 // 0)

@@ -58,12 +58,12 @@ class Case:
         self.steps = torch.full((count, NV * D), torch.nan)
         self.decay = torch.full((count, NV), torch.nan)
 
-    def run(self, kernels, layer: int, turn: int = 1) -> None:
+    def run(self, kernels, layer: int) -> None:
         out = torch.full_like(self.z, torch.nan)
         kernels.window[(NV, len(self.rows), D // VALUES)](
             self.u, self.x, self.gates, self.tails, self.slots, self.first, self.taps,
             self.a, self.dt, self.states, self.places, self.spares,
-            self.kept, self.mixed, self.steps, self.decay, torch.full_like(self.decay, torch.nan), out, layer, turn,
+            self.kept, self.mixed, self.steps, self.decay, torch.full_like(self.decay, torch.nan), out, layer,
             LAYERS=LAYERS, TAPS=TAPS, VALUES=VALUES, WIDTH=WIDTH, PART=32, PDL=False, enable_fp_fusion=False, **HEADS,
         )  # fmt: skip
         outputs = (self.gated, self.q, self.s, self.sums)
@@ -113,14 +113,6 @@ def test_windows_of_several_conversations(kernels, rows):
     untouched = [place for place in range(PLACES) if place not in case.spares.tolist()]
     assert torch.equal(case.states[untouched], before[untouched])
     assert torch.equal(case.states[:, 1 - layer], before[:, 1 - layer])
-
-
-def test_going_through_the_instructions_first_changes_nothing(kernels):
-    plain, twice = Case([2, 1]), Case([2, 1])
-    plain.run(kernels, 1)
-    twice.run(kernels, 1, turn=0)
-    for name in ("states", "kept", "mixed", "steps", "decay", "gated"):
-        assert torch.equal(getattr(plain, name).nan_to_num(9), getattr(twice, name).nan_to_num(9)), name
 
 
 def test_a_row_has_the_bytes_it_has_alone(kernels):

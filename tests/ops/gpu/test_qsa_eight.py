@@ -92,7 +92,7 @@ def test_rows_do_not_depend_on_company(kernels):
         for name in ("k", "v", "ik", "norms", "pages", "keys", "values", "raw", "blocks"):
             setattr(one, name, getattr(single, name))
         one.qg, one.iq = whole.qg[row : row + 1], whole.iq[row : row + 1]
-        alone.append(one.run(kernels, turn=row % 2))
+        alone.append(one.run(kernels))
     assert torch.equal(together, torch.cat(alone))
     assert torch.equal(whole.keys, single.keys)
     assert torch.equal(whole.values, single.values)

@@ -68,7 +68,7 @@ class Case:
         seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
         seen[self.rows - begin :] = 0
         qsa.choose[(rows,)](
-            scores, peaks, most, seen, self.chosen, 1, RATIO=RATIO, BUDGET=BUDGET, FEW=self.few, TILE=8, PDL=False
+            scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, FEW=self.few, TILE=8, PDL=False
         )
         kernels.sparse[(rows, NKV)](
             self.q, self.keys, self.values, self.qg, self.chosen, *where, gated, begin, HEADS=16, **SHAPE

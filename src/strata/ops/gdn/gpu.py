@@ -38,16 +38,13 @@ def _taps(taps, channel, TAPS: tl.constexpr):
 
 
 @triton.jit
-def _convolved(u, tail, weights, row, begin, channel, live, channels: tl.constexpr, TAPS: tl.constexpr):
-    """A row's channels after convolution and silu over the TAPS rows up to it, of the tail where before `begin`.
-
-    Nothing is read unless `live`.
-    """
+def _convolved(u, tail, weights, row, begin, channel, channels: tl.constexpr, TAPS: tl.constexpr):
+    """A row's channels after convolution and silu over the TAPS rows up to it, of the tail where before `begin`."""
     total = tl.zeros(channel.shape, tl.float32)
     for j in tl.static_range(TAPS):
         at = row + (j - (TAPS - 1))
         source = tail + (at - begin + TAPS - 1) * channels if at < begin else u + at * channels
-        total += weights[j] * tl.load(source + channel, mask=(channel >= 0) & live, other=0.0)
+        total += weights[j] * tl.load(source + channel)
     return silu(total)
 
 
@@ -62,12 +59,12 @@ def _line(w, row, WIDTH: tl.constexpr, PART: tl.constexpr):
 
 
 @triton.jit
-def _times(parts, x, live, WIDTH: tl.constexpr, PART: tl.constexpr):
-    """The product of such a row with a vector; nothing is read unless `live`."""
+def _times(parts, x, WIDTH: tl.constexpr, PART: tl.constexpr):
+    """The product of such a row with a vector."""
     total = tl.zeros([PART], tl.float32)
     for j in tl.static_range((WIDTH + PART - 1) // PART):
         at = j * PART + tl.arange(0, PART)
-        total += parts[j] * tl.load(x + at, mask=(at < WIDTH) & live, other=0.0)
+        total += parts[j] * tl.load(x + at, mask=at < WIDTH, other=0.0)
     return tl.sum(total, 0)
 
 
@@ -77,10 +74,10 @@ def _unit(x):
     return x / tl.sqrt_rn(tl.sum(x * x, 0) + 1e-6)
 
 
-@triton.jit(do_not_specialize=["layer", "turn"])
-def window(  # noqa: PLR0915  # all of it in one launch
+@triton.jit(do_not_specialize=["layer"])
+def window(  # all of it in one launch
     u, x, gates, tails, slots, first, taps, a, dt, states, places, spares,
-    kept, mixed, steps, decay, strength, out, layer, turn,
+    kept, mixed, steps, decay, strength, out, layer,
     LAYERS: tl.constexpr, NK: tl.constexpr, NV: tl.constexpr, D: tl.constexpr, TAPS: tl.constexpr,
     WIDTH: tl.constexpr, PART: tl.constexpr, VALUES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -105,9 +102,6 @@ def window(  # noqa: PLR0915  # all of it in one launch
         PART: of WIDTH, multiplied at a time; power of two.
         out: float32 [T, NV*D], out.
         layer: among the recurrent ones.
-        turn: 0 to go through the instructions once before the wait, reading and storing nothing, or 1. All 15 KB of
-            them come from device memory in every layer, because the weights of a token pass through the caches in
-            between, and that takes longer than what they do.
     """
     release(PDL)
     head, conversation = tl.program_id(0), tl.program_id(1)
@@ -126,45 +120,39 @@ def window(  # noqa: PLR0915  # all of it in one launch
     here = states + (tl.load(places + conversation).to(tl.int64) * LAYERS + layer) * each
     there = states + (tl.load(spares + conversation).to(tl.int64) * LAYERS + layer) * each
     state = tl.load(here + cell)
-    for again in range(turn, 2):
-        live = again > 0
-        if live:
-            wait(PDL)
-        last = tl.where(live, end, begin + 1)
-        some, every = (values >= 0) & live, (lane >= 0) & live
-        first_of_head = every & (tl.program_id(2) == 0) & (head < NK)
-        for row in range(begin, last):
-            fades = tl.exp(rate * softplus(_times(alpha, x + row * WIDTH, live, WIDTH, PART) + shift_))
-            learns = sigmoid(_times(beta, x + row * WIDTH, live, WIDTH, PART))
-            # What several programs need they all store, with the same bytes.
-            tl.store(decay + row * NV + head, fades, mask=live)
-            tl.store(strength + row * NV + head, learns, mask=live)
-            line = row * channels
-            query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, live, channels, TAPS)) * (D**-0.5)
-            key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, live, channels, TAPS))
-            tl.store(mixed + line + of_q, query, mask=every)
-            tl.store(mixed + line + of_k, key, mask=every)
-            value = _convolved(u, tail, taps_v, row, begin, of_v, live, channels, TAPS)
-            tl.store(mixed + line + of_v, value, mask=some)
-            tl.store(kept + line + of_v, tl.load(u + line + of_v, mask=some, other=0.0), mask=some)
-            for_q = tl.load(u + line + of_q, mask=first_of_head, other=0.0)
-            tl.store(kept + line + of_q, for_q, mask=first_of_head)
-            for_k = tl.load(u + line + of_k, mask=first_of_head, other=0.0)
-            tl.store(kept + line + of_k, for_k, mask=first_of_head)
-        tl.debug_barrier()
-        for row in range(begin, last):
-            line = row * channels
-            query = tl.load(mixed + line + of_q, mask=every, other=0.0)
-            key = tl.load(mixed + line + of_k, mask=every, other=0.0)
-            value = tl.load(mixed + line + of_v, mask=some, other=0.0)
-            faded = state * tl.load(decay + row * NV + head, mask=live, other=0.0)
-            share = tl.load(strength + row * NV + head, mask=live, other=0.0)
-            step = (value - tl.sum(faded * key[:, None], 0)) * share
-            faded = faded + key[:, None] * step[None, :]
-            state = tl.where(live, faded, state)
-            at = row * NV * D + head * D + values
-            tl.store(out + at, tl.sum(faded * query[:, None], 0), mask=some)
-            tl.store(steps + at, step, mask=some)
+    wait(PDL)
+    first_of_head = (lane >= 0) & (tl.program_id(2) == 0) & (head < NK)
+    for row in range(begin, end):
+        fades = tl.exp(rate * softplus(_times(alpha, x + row * WIDTH, WIDTH, PART) + shift_))
+        learns = sigmoid(_times(beta, x + row * WIDTH, WIDTH, PART))
+        # What several programs need they all store, with the same bytes.
+        tl.store(decay + row * NV + head, fades)
+        tl.store(strength + row * NV + head, learns)
+        line = row * channels
+        query = _unit(_convolved(u, tail, taps_q, row, begin, of_q, channels, TAPS)) * (D**-0.5)
+        key = _unit(_convolved(u, tail, taps_k, row, begin, of_k, channels, TAPS))
+        tl.store(mixed + line + of_q, query)
+        tl.store(mixed + line + of_k, key)
+        value = _convolved(u, tail, taps_v, row, begin, of_v, channels, TAPS)
+        tl.store(mixed + line + of_v, value)
+        tl.store(kept + line + of_v, tl.load(u + line + of_v))
+        for_q = tl.load(u + line + of_q, mask=first_of_head, other=0.0)
+        tl.store(kept + line + of_q, for_q, mask=first_of_head)
+        for_k = tl.load(u + line + of_k, mask=first_of_head, other=0.0)
+        tl.store(kept + line + of_k, for_k, mask=first_of_head)
+    tl.debug_barrier()
+    for row in range(begin, end):
+        line = row * channels
+        query = tl.load(mixed + line + of_q)
+        key = tl.load(mixed + line + of_k)
+        value = tl.load(mixed + line + of_v)
+        faded = state * tl.load(decay + row * NV + head)
+        share = tl.load(strength + row * NV + head)
+        step = (value - tl.sum(faded * key[:, None], 0)) * share
+        state = faded + key[:, None] * step[None, :]
+        at = row * NV * D + head * D + values
+        tl.store(out + at, tl.sum(state * query[:, None], 0))
+        tl.store(steps + at, step)
     tl.store(there + cell, state)
 
 

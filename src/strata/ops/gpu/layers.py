@@ -189,7 +189,7 @@ class Layers:
         gdn.window[(g.nv, batch.conversations, g.d // values)](
             u, m, w.gates, pool.tails, batch.slots, batch.first, w.conv, w.a, w.dt,
             pool.states, batch.places, batch.spares, batch.u[layer], batch.mixed[layer], batch.steps[layer],
-            batch.decay[layer], strength, raw, layer, 0 if self._launch["PDL"] else 1,
+            batch.decay[layer], strength, raw, layer,
             LAYERS=batch.u.shape[0], NK=g.nk, NV=g.nv, D=g.d, TAPS=g.conv, WIDTH=self._c.H, PART=gdn.PART,
             VALUES=values, **self._launch, num_warps=gdn.WARPS, enable_fp_fusion=False,
         )  # fmt: skip
@@ -230,30 +230,29 @@ class Layers:
         )  # fmt: skip
         budget = q.budget // q.ratio
         common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
-        turn = 0 if self._launch["PDL"] else 1
         select = {"FEW": self._few, "TILE": self._tile}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
         groups = -(-max(batch.counts) // SCORED_ROWS)
         qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
             index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
-            turn, IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
             **common, **select, num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, turn, **common, **select, num_warps=CHOOSERS
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
         )
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, *rows_, *paged, part, peak, weight, turn,
+            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
             LANES=min(64, q.hd), SPLIT=self._split, **common, num_warps=8, num_stages=3,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         lanes = min(64, q.hd)
         qsa.merge[(count, q.nh, q.hd // lanes)](
-            part, peak, weight, qg, batch.seen, *out.targets, turn,
+            part, peak, weight, qg, batch.seen, *out.targets,
             NH=q.nh, HD=q.hd, CELLS=CELLS, PARTS=parts, FEW=min(8, power(parts)), ROOM=power(parts), LANES=lanes,
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

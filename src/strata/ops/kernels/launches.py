@@ -41,8 +41,14 @@ class Launch:
 
 
 def noted(run: Callable[[], None]) -> list[Launch]:
-    """What `run` launches and this process has not compiled yet. Nothing of it runs: memory keeps what it had."""
+    """What `run` launches and this process has not compiled yet. No kernel runs; what it would fill holds zeros.
+
+    Kernels that this process has compiled already do not run either: they would take what others have not computed for
+    numbers of rows and experts.
+    """
+    import torch
     from triton import knobs
+    from triton.runtime.jit import JITFunction
 
     found: dict[Launch, None] = {}
 
@@ -50,12 +56,19 @@ def noted(run: Callable[[], None]) -> list[Launch]:
         found[Launch(fn.module, fn.name, compile["specialization_data"])] = None
         return True  # do nothing more
 
-    before = knobs.runtime.jit_cache_hook
-    knobs.runtime.jit_cache_hook = note
+    before, launch = knobs.runtime.jit_cache_hook, JITFunction.run
+    empty, like = torch.empty, torch.empty_like
+
+    def only_looked_at(kernel: Any, *args: Any, warmup: bool, **more: Any) -> Any:  # noqa: ARG001
+        return launch(kernel, *args, warmup=True, **more)
+
+    knobs.runtime.jit_cache_hook, JITFunction.run = note, only_looked_at
+    torch.empty, torch.empty_like = torch.zeros, torch.zeros_like
     try:
         run()
     finally:
-        knobs.runtime.jit_cache_hook = before
+        knobs.runtime.jit_cache_hook, JITFunction.run = before, launch
+        torch.empty, torch.empty_like = empty, like
     return list(found)
 
 

@@ -91,7 +91,7 @@ def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
     accepted = {"first": _I, "accepted": _I, "total": "i32"}
     heads = _HEADS | {"LAYERS": 36, "VALUES": gdn.VALUES, **pdl}
     tails = {"u": _F, "tails": _F, "slots": _I, **accepted}
-    out = {"kept": _F, **kept, "strength": _F, "out": _F, "layer": "i32", "turn": "i32"}
+    out = {"kept": _F, **kept, "strength": _F, "out": _F, "layer": "i32"}
     more = {"TAPS": 4, "WIDTH": 2560, "PART": gdn.PART}
     gate = {"out": _F, "z": _F, "norm": _F, "eps": "fp32", "gated": _F, **_ROWS}
     return [
@@ -110,11 +110,11 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
     parts = {"part": _F, "peak": _F, "weight": _F}
     heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, **pdl}
-    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts, "turn": "i32"}
-    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS, "turn": "i32"}
-    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I, "turn": "i32"}
+    attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
+    merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
+    scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
     where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
-    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "turn": "i32"}
+    score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32"}
     select = {"FEW": 8192, "TILE": 8}
     lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}

@@ -308,7 +308,7 @@ class Prompt:
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
         qsa.choose[(rows,)](
-            scores, peaks, most, batch.seen[begin:], chosen, 1, RATIO=q.ratio, BUDGET=budget, FEW=few, TILE=tile,
+            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, FEW=few, TILE=tile,
             PDL=False, num_warps=8,
         )  # fmt: skip
         return chosen

@@ -160,9 +160,9 @@ def prepare(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["turn"])
+@triton.jit
 def score(
-    iq, blocks, homes, seen, first, pages, page_count, out, peaks, out_count, turn,
+    iq, blocks, homes, seen, first, pages, page_count, out, peaks, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
     LANES: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
     PDL: tl.constexpr,
@@ -183,7 +183,6 @@ def score(
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
         out: float32 [T, out_count], out.
         peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than FEW.
-        turn: as for `attend`.
         BUDGET: blocks a row selects.
         BLOCK: blocks a program scores at a time; a multiple of TILE.
         LANES: of a block's key, at a time.
@@ -205,89 +204,48 @@ def score(
         lane, column = tl.arange(0, LANES), tl.arange(0, ROWS * IH)
         mine = begin + tl.program_id(2) * ROWS + column // IH
         query_at = ((mine * IH + column % IH) * ID)[None, :] + lane[:, None]
-        for again in range(turn, 2):
-            live = again > 0
-            if live:
-                wait(PDL)
-            for lot in range(lot_, tl.where(live, most, lot_ + 1), tl.num_programs(1) * BLOCK):
-                b = lot + tl.arange(0, BLOCK)
-                there = (b < most) & live
-                page = tl.load(table + b // per_page, mask=there, other=0).to(tl.int64)
-                at = ((page * per_page + b % per_page) * ID)[:, None] + lane[None, :]
-                total = tl.zeros([BLOCK, ROWS * IH], tl.float32)
-                for part in range(0, ID, LANES):
-                    key = tl.load(blocks + at + part, mask=there[:, None], other=0.0)
-                    query = tl.load(iq + query_at + part, mask=((mine < end) & live)[None, :], other=0.0)
-                    total = tl.dot(key, query, total, input_precision=PRECISION)
-                total = tl.sum(tl.reshape(tl.maximum(total, 0.0), (BLOCK, ROWS, IH)), 2)
-                inside = (b[:, None] < complete[None, :]) & ((complete > BUDGET) & live)[None, :]
-                tl.store(out + row[None, :] * out_count + b[:, None], total, mask=inside)
-                if most > FEW:
-                    tile = lot // TILE + tl.arange(0, BLOCK // TILE)
-                    peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
-                    known = (tile[:, None] * TILE < complete[None, :]) & live
-                    tl.store(peaks + row[None, :] * (out_count // TILE) + tile[:, None], peak, mask=known)
+        wait(PDL)
+        for lot in range(lot_, most, tl.num_programs(1) * BLOCK):
+            b = lot + tl.arange(0, BLOCK)
+            there = b < most
+            page = tl.load(table + b // per_page, mask=there, other=0).to(tl.int64)
+            at = ((page * per_page + b % per_page) * ID)[:, None] + lane[None, :]
+            total = tl.zeros([BLOCK, ROWS * IH], tl.float32)
+            for part in range(0, ID, LANES):
+                key = tl.load(blocks + at + part, mask=there[:, None], other=0.0)
+                query = tl.load(iq + query_at + part, mask=(mine < end)[None, :], other=0.0)
+                total = tl.dot(key, query, total, input_precision=PRECISION)
+            total = tl.sum(tl.reshape(tl.maximum(total, 0.0), (BLOCK, ROWS, IH)), 2)
+            inside = (b[:, None] < complete[None, :]) & (complete > BUDGET)[None, :]
+            tl.store(out + row[None, :] * out_count + b[:, None], total, mask=inside)
+            if most > FEW:
+                tile = lot // TILE + tl.arange(0, BLOCK // TILE)
+                peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
+                known = tile[:, None] * TILE < complete[None, :]
+                tl.store(peaks + row[None, :] * (out_count // TILE) + tile[:, None], peak, mask=known)
     else:
         wait(PDL)  # for whoever waits for this kernel waits for those before it, too
 
 
 @triton.jit
-def _entries(scores, tiles, first, count, complete, live, TILE: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr):
-    """Some entries in lines: their blocks, and scores as integers in the same order; NaN is some number.
+def _threshold(key, count, BUDGET: tl.constexpr):
+    """A key that just BUDGET keys reach, or the one whose equals there is not room for.
+
+    Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
+    keys to take are the same; so one step guesses by how fast counts fall, and the next one halves what is left.
 
     Args:
-        scores: float32.
-        tiles: which TILE blocks lie behind one another, as floats' bits; with a TILE of one, all do.
-        first: of these entries; count: of all.
-        complete: blocks there are.
-        live: nothing is read unless it is set.
+        key: int32 [lines, LINE]; bits of non-negative floats, and -1 where there is nothing.
+        count: of those that are not negative; more than BUDGET.
     """
-    e = first + tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
-    b = e
-    if TILE > 1:
-        tile = tl.load(tiles + e // TILE, mask=(e < count) & live, other=0.0).to(tl.int32, bitcast=True)
-        b = tile * TILE + e % TILE
-    inside = (e < count) & (b < complete) & live
-    score = tl.load(scores + b, mask=inside, other=0.0)
-    return b, tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
-
-
-@triton.jit
-def _pick(
-    scores, tiles, out, count, complete, live,
-    BUDGET: tl.constexpr, TILE: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr, BITS: tl.constexpr,
-):  # fmt: skip
-    """The BUDGET of `count` entries with the largest scores, of equal ones the first, in their order.
-
-    A score is never negative, so its bits order like an integer. A key is searched that just BUDGET keys reach, or the
-    one whose equals there is not room for. Whichever way it is found, the keys to take are the same; so one step
-    guesses by how fast counts fall, and the next one halves what is left. Scores are read again for every step, from
-    the nearest cache: few instructions and registers are worth more than not reading them (`attend`).
-
-    Args:
-        scores, tiles, count, complete, live: as for `_entries`.
-        out: int32 [BUDGET], out; or float32 whose bits they become (BITS).
-    """
-    step: tl.constexpr = LINES * LINE
-    largest = tl.full([LINES, LINE], -1, tl.int32)
-    found = tl.zeros([LINES, LINE], tl.int32)
-    for first in range(0, count, step):
-        _, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
-        largest = tl.maximum(largest, key)
-        found += (key >= 0).to(tl.int32)
     low = tl.full([], 0, tl.int32)  # `above` reach it, at least BUDGET
-    above = tl.sum(found)
-    high = tl.max(largest) + 1  # `below` reach it, fewer than BUDGET
+    above = count
+    high = tl.max(key) + 1  # `below` reach it, fewer than BUDGET
     below = tl.full([], 0, tl.int32)
     trial = tl.full([], 1, tl.int32)  # zeros are the commonest equals
     halve = tl.full([], 0, tl.int32)
-    finite: tl.constexpr = 0x7F7FFFFF
     while (above != BUDGET) & (high - low > 1):
-        found = tl.zeros([LINES, LINE], tl.int32)
-        for first in range(0, count, step):
-            _, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
-            found += (key >= trial).to(tl.int32)
-        reached = tl.sum(found)
+        reached = tl.sum((key >= trial).to(tl.int32))
         enough = reached >= BUDGET
         low = tl.where(enough, trial, low)
         above = tl.where(enough, reached, above)
@@ -295,74 +253,104 @@ def _pick(
         below = tl.where(enough, below, reached)
         most = tl.log2(above.to(tl.float32))
         share = (most - tl.log2(BUDGET + 0.0)) / (most - tl.log2(tl.maximum(below.to(tl.float32), 0.5)))
+        finite: tl.constexpr = 0x7F7FFFFF
         bottom = tl.minimum(low, finite).to(tl.float32, bitcast=True)
         top = tl.minimum(high, finite).to(tl.float32, bitcast=True)
         guess = (bottom + (top - bottom) * share).to(tl.int32, bitcast=True)
         trial = tl.where(halve != 0, low + (high - low) // 2, guess)
         trial = tl.minimum(tl.maximum(trial, low + 1), high - 1)
         halve = 1 - halve
+    return low, above, below
+
+
+@triton.jit
+def _select(key, count, BUDGET: tl.constexpr):
+    """Which of more than BUDGET keys to take, and each one's place among them; of equal ones the first.
+
+    Args:
+        key, count: as for `_threshold`; fewer than 2^15 keys.
+    """
+    reached, above, below = _threshold(key, count, BUDGET)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
-    before = tl.full([], 0, tl.int32)
-    for first in range(0, count, step):
-        b, key = _entries(scores, tiles, first, count, complete, live, TILE, LINES, LINE)
-        equal = key == low
-        both = (key > low).to(tl.int32) + (equal.to(tl.int32) << 16)
-        lines = tl.sum(both, 1)
-        # In two steps, because a running sum over all goes through memory once for each warp and part.
-        ranks = before + (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
-        same = ranks >> 16
-        take = ((key > low) | (equal & (same <= room))) & live
-        place = (ranks & 0xFFFF) + tl.minimum(same, room) - 1
-        tl.store(out + place, b.to(tl.float32, bitcast=True) if BITS else b, mask=take)
-        before += tl.sum(lines, 0)
+    equal = key == reached
+    both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
+    lines = tl.sum(both, 1)
+    # In two steps, because a running sum over all keys goes through memory once for each warp and part.
+    ranks = (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
+    same = ranks >> 16
+    take = (key > reached) | (equal & (same <= room))
+    return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1
 
 
-@triton.jit(do_not_specialize=["turn"])
+@triton.jit
+def _keys(scores, b, complete):
+    """Scores of blocks as integers in the same order, -1 for blocks that are not there; NaN is some number."""
+    inside = b < complete
+    score = tl.load(scores + b, mask=inside, other=0.0)
+    return tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
+
+
+@triton.jit
+def _numbers(LINES: tl.constexpr, LINE: tl.constexpr):
+    """0, 1, 2, ... in lines."""
+    return tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
+
+
+@triton.jit
+def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, LINE: tl.constexpr):
+    """Choose among at most SIZE scores, all of them at once in registers."""
+    b = _numbers(SIZE // LINE, LINE)
+    take, place = _select(_keys(scores, b, complete), complete, BUDGET)
+    tl.store(out + place, b, mask=take)
+
+
+@triton.jit
 def choose(
-    scores, peaks, score_count, seen, chosen, turn,
+    scores, peaks, score_count, seen, chosen,
     RATIO: tl.constexpr, BUDGET: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
     Nothing is done where the budget holds everything.
 
-    More than FEW blocks are met in tiles. A block of a tile that is not among the BUDGET ones with the largest peaks is
-    not chosen: each of those has a block before it. So peaks are chosen among first, then the blocks of the tiles that
-    were taken, which costs the same whatever the length.
+    A score is never negative, so its bits order like an integer; they stay in registers while the smallest chosen one
+    is searched (`_threshold`). More than FEW are met in tiles. A block of a tile that is not among the BUDGET ones with
+    the largest peaks is not chosen: each of those has a block before it. So the same is done with peaks, then with the
+    blocks of the tiles that were taken, which costs the same whatever the length.
 
     Args:
-        scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them. Peaks that
-            were looked at make room for the tiles.
+        scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them.
         seen: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
-        turn: as for `attend`.
-        FEW: below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
+        FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
         TILE: power of two.
     """
-    LINE: tl.constexpr = 64 if FEW >= 2048 else 8
-    LINES: tl.constexpr = 32 if FEW >= 2048 else 4
+    LINE: tl.constexpr = 64 if FEW >= 256 else FEW // 8  # scores side by side
     release(PDL)
     row = tl.program_id(0)
     complete = tl.load(seen + row) // RATIO
+    wait(PDL)
     out = chosen + row * BUDGET
     scores += row * score_count
-    tiles = peaks + row * (score_count // TILE)
     if complete > BUDGET:
-        for again in range(turn, 2):
-            live = again > 0
-            if live:
-                wait(PDL)
-            if complete <= FEW:
-                count = tl.where(live, complete, 1)
-                _pick(scores, tiles, out, count, complete, live, BUDGET, 1, LINES, LINE, False)
+        if complete <= FEW // 4:
+            _choose_of(scores, complete, out, BUDGET, FEW // 4, LINE)
+        elif complete <= FEW:
+            _choose_of(scores, complete, out, BUDGET, FEW, LINE)
+        else:
+            tiles = (complete + TILE - 1) // TILE
+            peaks += row * (score_count // TILE)
+            if tiles <= FEW // 4:
+                _choose_of(peaks, tiles, out, BUDGET, FEW // 4, LINE)
             else:
-                count = tl.where(live, (complete + TILE - 1) // TILE, 1)
-                _pick(tiles, tiles, tiles, count, count, live, BUDGET, 1, LINES, LINE, True)
-                tl.debug_barrier()
-                count = tl.where(live, BUDGET * TILE, 1)
-                _pick(scores, tiles, out, count, complete, live, BUDGET, TILE, LINES, LINE, False)
-    else:
-        wait(PDL)  # for whoever waits for this kernel waits for those before it, too
+                _choose_of(peaks, tiles, out, BUDGET, FEW, LINE)
+            tl.debug_barrier()
+            e = _numbers(BUDGET * TILE // LINE, LINE)
+            b = tl.load(out + e // TILE) * TILE + e % TILE
+            key = _keys(scores, b, complete)
+            take, place = _select(key, tl.sum((key >= 0).to(tl.int32)), BUDGET)
+            tl.debug_barrier()  # everyone has read the tiles
+            tl.store(out + place, b, mask=take)
 
 
 @triton.jit
@@ -387,9 +375,9 @@ def _eighths(codes, SPLIT: tl.constexpr):
     return codes.to(tl.bfloat16) if SPLIT else codes.to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["turn"])
+@triton.jit
 def attend(
-    q, keys, values, chosen, slots, seen, pages, page_count, part, peak, weight, turn,
+    q, keys, values, chosen, slots, seen, pages, page_count, part, peak, weight,
     NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr,
     HEADS: tl.constexpr, CELLS: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, SPLIT: tl.constexpr,
     PDL: tl.constexpr,
@@ -409,7 +397,6 @@ def attend(
         slots, seen, pages: as for `prepare`.
         part: float32 [T, NH, PARTS, HD], out: weighted values, not yet divided.
         peak, weight: float32 [T, NH, PARTS], out: largest logit, and sum of weights relative to it.
-        turn: 0 to go through the instructions once before the wait, reading and storing nothing, or 1.
         HEADS: power of two, at least NH / NKV; at least 16.
         CELLS: of a part.
         LANES: of a head; at least 16. Not looked at where a block is 32.
@@ -432,59 +419,53 @@ def attend(
         j = piece * CELLS + tl.arange(0, CELLS)
         newest = j + (have - total)  # behind what was selected come the newest cells
         heads = row * NH + kv * group + head
-        for again in range(turn, 2):
-            live = again > 0
-            if live:
-                wait(PDL)
-            inside, known = (j < total) & live, (head < group) & live
-            block = tl.load(
-                chosen + row * BUDGET + j // RATIO, mask=inside & (complete > BUDGET) & (j < selected), other=0
-            )
-            cell = tl.where((complete > BUDGET) & (j < selected), block * RATIO + j % RATIO, newest)
-            page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
-            at = ((page * PAGE + cell % PAGE) * NKV + kv) * WIDTH
-            logits = tl.zeros([HEADS, CELLS], tl.float32)
-            for first in range(0, HD, STEP):
-                query = tl.load(q + heads[:, None] * HD + first + lane[None, :], mask=known[:, None], other=0.0)
-                if EIGHT:
-                    codes, scale = load_block(keys, at, first // 32, inside)
-                    total_ = _product(query, tl.trans(_eighths(codes, SPLIT)), HD**-0.5, SPLIT)
-                    logits += total_ * scale[None, :]
-                else:
-                    key = tl.load(keys + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
-                    logits += _product(query, tl.trans(key), HD**-0.5, SPLIT)
-            logits = tl.where((j < total)[None, :], logits, float("-inf"))
-            top = tl.max(logits, 1)
-            weights = tl.exp(logits - top[:, None])
-            to = heads * PARTS + piece
-            tl.store(peak + to, top, mask=known)
-            tl.store(weight + to, tl.sum(weights, 1), mask=known)
-            for first in range(0, HD, STEP):
-                if EIGHT:
-                    codes, scale = load_block(values, at, first // 32, inside)
-                    out = _product(weights * scale[None, :], _eighths(codes, SPLIT), 1.0, SPLIT)
-                else:
-                    value = tl.load(values + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
-                    out = _product(weights, value, 1.0, SPLIT)
-                tl.store(part + to[:, None] * HD + first + lane[None, :], out, mask=known[:, None])
+        wait(PDL)
+        inside, known = j < total, head < group
+        block = tl.load(chosen + row * BUDGET + j // RATIO, mask=inside & (complete > BUDGET) & (j < selected), other=0)
+        cell = tl.where((complete > BUDGET) & (j < selected), block * RATIO + j % RATIO, newest)
+        page = tl.load(table + cell // PAGE, mask=inside, other=0).to(tl.int64)
+        at = ((page * PAGE + cell % PAGE) * NKV + kv) * WIDTH
+        logits = tl.zeros([HEADS, CELLS], tl.float32)
+        for first in range(0, HD, STEP):
+            query = tl.load(q + heads[:, None] * HD + first + lane[None, :], mask=known[:, None], other=0.0)
+            if EIGHT:
+                codes, scale = load_block(keys, at, first // 32, inside)
+                total_ = _product(query, tl.trans(_eighths(codes, SPLIT)), HD**-0.5, SPLIT)
+                logits += total_ * scale[None, :]
+            else:
+                key = tl.load(keys + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
+                logits += _product(query, tl.trans(key), HD**-0.5, SPLIT)
+        logits = tl.where((j < total)[None, :], logits, float("-inf"))
+        top = tl.max(logits, 1)
+        weights = tl.exp(logits - top[:, None])
+        to = heads * PARTS + piece
+        tl.store(peak + to, top, mask=known)
+        tl.store(weight + to, tl.sum(weights, 1), mask=known)
+        for first in range(0, HD, STEP):
+            if EIGHT:
+                codes, scale = load_block(values, at, first // 32, inside)
+                out = _product(weights * scale[None, :], _eighths(codes, SPLIT), 1.0, SPLIT)
+            else:
+                value = tl.load(values + at[:, None] + first + lane[None, :], mask=inside[:, None], other=0.0)
+                out = _product(weights, value, 1.0, SPLIT)
+            tl.store(part + to[:, None] * HD + first + lane[None, :], out, mask=known[:, None])
 
 
 @triton.jit
-def _merged(part, peak, weight, at, pieces, lane, live, HD: tl.constexpr, ROOM: tl.constexpr):
+def _merged(part, peak, weight, at, pieces, lane, HD: tl.constexpr, ROOM: tl.constexpr):
     """Some lanes of a head's parts, of which there are at most ROOM, put together."""
     piece = tl.arange(0, ROOM)
-    there = (piece < pieces) & live
+    there = piece < pieces
     values = tl.load(part + (at + piece)[:, None] * HD + lane[None, :], mask=there[:, None], other=0.0)
     peaks = tl.load(peak + at + piece, mask=there, other=-1e30)
     weights = tl.load(weight + at + piece, mask=there, other=0.0)
     scale = tl.where(there, tl.exp(peaks - tl.max(peaks, 0)), 0.0)
-    below = tl.where(live, tl.sum(scale * weights, 0), 1.0)
-    return tl.sum(scale[:, None] * values, 0) / below
+    return tl.sum(scale[:, None] * values, 0) / tl.sum(scale * weights, 0)
 
 
-@triton.jit(do_not_specialize=["turn"])
+@triton.jit
 def merge(
-    part, peak, weight, qg, seen, gated, q, s, sums, turn,
+    part, peak, weight, qg, seen, gated, q, s, sums,
     NH: tl.constexpr, HD: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, CELLS: tl.constexpr,
     PARTS: tl.constexpr, FEW: tl.constexpr, ROOM: tl.constexpr, LANES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -495,7 +476,6 @@ def merge(
         qg: float32 [T, NH, 2, HD].
         seen: as for `prepare`.
         gated: float32 [T, NH*HD], out; q, s, sums: the same quantised, out.
-        turn: as for `attend`.
         FEW, ROOM: powers of two; as many parts are read as there are, if not more than FEW, else ROOM, at least PARTS.
         LANES: of a head, a multiple of 32.
     """
@@ -506,17 +486,12 @@ def merge(
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
     at = (row * NH + head) * PARTS
     block = (head * HD + tl.program_id(2) * LANES) // 32
-    for again in range(turn, 2):
-        live = again > 0
-        if live:
-            wait(PDL)
-        some = (lane >= 0) & live
-        gate = sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane, mask=some, other=0.0))
-        if pieces <= FEW:
-            out = _merged(part, peak, weight, at, pieces, lane, live, HD, FEW)
-        else:
-            out = _merged(part, peak, weight, at, pieces, lane, live, HD, ROOM)
-        out = tl.where(some, out * gate, 0.0)
-        tl.store(gated + (row * NH + head) * HD + lane, out, mask=some)
-        last = tl.where(live, block + LANES // 32, 0)  # none
-        store_quantised(q, s, sums, row, out, block, last, NH * HD // 32, LANES // 32)
+    wait(PDL)
+    gate = sigmoid(tl.load(qg + (row * NH + head) * 2 * HD + HD + lane))
+    if pieces <= FEW:
+        out = _merged(part, peak, weight, at, pieces, lane, HD, FEW)
+    else:
+        out = _merged(part, peak, weight, at, pieces, lane, HD, ROOM)
+    out = out * gate
+    tl.store(gated + (row * NH + head) * HD + lane, out)
+    store_quantised(q, s, sums, row, out, block, block + LANES // 32, NH * HD // 32, LANES // 32)
