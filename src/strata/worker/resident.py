@@ -50,7 +50,7 @@ KEPT = 64
 
 def _suited(options: Options, network: "Network") -> Options:
     """Options as the device wants them."""
-    # Where experts have to come for each pass, passes are few and long; while others wait, as long as measured times say.
+    # Where experts have to come for each pass, passes are few and long; while others wait, as measured times say.
     coming = getattr(network.ops, "tier", None) is not None
     rows = options.rows or (network.ops.pass_rows if coming else min(network.ops.pass_rows, TOGETHER))
     wait = options.wait or (WAIT if coming else None)

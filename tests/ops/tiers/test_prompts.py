@@ -3,12 +3,13 @@
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from strata.engine import Drafting, Request, Sampling, Token, Trace
+from strata.engine import Request, Sampling, Token, Trace
 from strata.gguf import open_model
 from strata.memory.slots import Rule, SlotCache
 from strata.model import Network, load_config, load_weights
@@ -18,7 +19,7 @@ from strata.ops.gpu.upload import Upload
 from strata.ops.planes import pack
 from strata.ops.tiers import ram
 from strata.ops.tiers.prompts import Shelf, ring_bytes, streaming
-from strata.ops.tiers.tier import Tier, TierOptions
+from strata.ops.tiers.tier import QUIET, Tier, TierOptions
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.launch import NATIVE
@@ -53,7 +54,53 @@ def test_what_comes_is_the_experts_planes():
 
 
 def test_a_rings_memory():
-    assert ring_bytes(1000, 900, 30) == 30_000 + 9000
+    """And one slot more, so that it can begin where slots do."""
+    assert ring_bytes(1000, 900, 30) == 31_000 + 9000
+
+
+def test_slots_are_lent_to_a_prompt_and_come_back():
+    """The coldest, a quarter at most; missing at once, and filled again when windows have gone on for a while."""
+    made = tiered([])
+    tier = _tier(made.moes, 9, 2)
+    cache = tier.cache
+    try:
+        before = cache.slot_of.copy()
+        assert before[0, 2] >= 0
+        cache.seen(np.array([(layer, e, 1) for layer in range(2) for e in range(6) if (layer, e) != (0, 2)], np.int32))
+        lent = tier.lend(5)
+        assert len(lent) == 2 == int((before >= 0).sum()) // 4
+        assert before[0, 2] in lent
+        assert np.array_equal(tier.table.cpu().numpy(), np.where(np.isin(before, lent), -1, before))
+        assert tier.lend(1) == lent
+        assert tier.lend(0) == ()
+        for _ in range(QUIET):
+            tier.begin()
+            assert cache.held == (7,)
+            tier.window_begun()
+            tier.settled()
+        tier.settled()
+        assert cache.held == (9,)
+        cache.seen(np.argwhere((cache.slot_of >= 0) & (cache.slot_of < 7)).astype(np.int32))
+        assert set(tier.lend(5)) == {7, 8}
+        cache.resize(0, 8)
+        lent = tier.lend(5)
+        assert 7 in lent, "it is still there"
+        assert len(lent) == 2
+        assert max(lent) < 8
+    finally:
+        tier.close()
+        made.close()
+
+
+def _tier(moes, slots, topk):
+    """Of experts of one size, with so many slots that are filled."""
+    kinds, classes = ram.layouts(moes), [0] * len(moes)
+    cache = SlotCache([kinds[0].nbytes], classes, [slots], experts=len(moes[0].gate.raw), rule=Rule(margin=0.5))
+    held = ram.pinned(moes) if NATIVE else ram.mapped(moes)
+    options = TierOptions(every=1, moves=4)
+    tier = Tier(kinds, ram.described(moes), held, cache, classes, [slots], topk, DEVICE, options)
+    tier.fill()
+    return tier
 
 
 def _slim(folder, chosen):
@@ -61,6 +108,8 @@ def _slim(folder, chosen):
     directory = open_model(write_stored(folder / "m.gguf", name="slim"))
     config, weights = load_config(directory.metadata), load_weights(directory, load_config(directory.metadata))
     config = replace(config, mtp=False, mixers=tuple(config.mixers[i] for i in chosen))
+    if 1 not in chosen:
+        config = replace(config, ple=None)
     return config, replace(weights, layers=tuple(weights.layers[i] for i in chosen), mtp=None)
 
 
@@ -80,14 +129,7 @@ def _network(model, slots):
     config, weights = model
     tier = coming = None
     if slots is not None:
-        moes = [layer.moe for layer in weights.layers]
-        kinds = ram.layouts(moes)
-        classes = [0] * len(moes)
-        cache = SlotCache([kinds[0].nbytes], classes, [slots], experts=config.moe.E, rule=Rule(margin=0.5))
-        held = ram.pinned(moes) if NATIVE else ram.mapped(moes)
-        options = TierOptions(every=1, moves=4)
-        tier = Tier(kinds, ram.described(moes), held, cache, classes, [slots], config.moe.topk, DEVICE, options)
-        tier.fill()
+        tier = _tier([layer.moe for layer in weights.layers], slots, config.moe.topk)
     pool = Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32)
     uploaded = Upload(DEVICE, tier=tier).all(weights)
     ops = GpuOps(config, pool, DEVICE, tier=tier)
@@ -114,16 +156,17 @@ def test_prompts_do_not_depend_on_the_tier(model):
     expected, kept, _ = _read(model, None, ids)
     found, state, coming = _read(model, 5, ids)
     assert coming.brought > 0
+    assert coming.width == 5 + 1, "one of five slots is lent"
     assert torch.equal(found, expected)
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
 
 
 def _spoken(model, slots):
     """Answers of two requests that come one tick after the other, what was computed when, and whether experts moved."""
-    common = {"sampling": Sampling(temperature=0.0), "drafting": Drafting(depth=0)}
+    plain = Sampling(temperature=0.0)
     waiting = [
-        Request("talk", (7, 5), max_tokens=3, **common),
-        Request("long", (5, 9, 11, 5), max_tokens=1, marks=(2,), **common),  # two passes
+        Request("talk", (7, 5), plain, max_tokens=3),
+        Request("long", (5, 9, 11, 5), plain, max_tokens=1, marks=(2,)),  # two passes
     ]
     with _network(model, slots) as (net, tier, coming):
         trace, before = Trace(), None if tier is None else tier.cache.slot_of.copy()

@@ -74,8 +74,9 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
 
 
 @triton.jit(do_not_specialize=["low", "high", "N", "B"])
-def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_expert, tile_first, tile_size, starts, low,
-         high, N, B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_expert, tile_first, tile_size, starts,
+         low, high, N, B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr,
+         EVEN: tl.constexpr):  # fmt: skip
     """``y[pairs[i]] = down h[i]``: float16 [T * topk, N], without the router's weight. Grid: as for `gate_up`.
 
     h: float16 [T * topk, a multiple of DEPTH], as `strata.ops.prompt.order.order` leaves rows of 32 B.

@@ -42,7 +42,7 @@ def arrange(ids, counts, topk, E, sizes, rank, pairs, tile_expert, tile_first, t
         tile_expert: int32 [most tiles], out.
         tile_first: int32 [most tiles], out: where in ``pairs`` a tile starts.
         tile_size: int32 [most tiles], out: how many pairs it has.
-        starts: int32 [2, E + 1], out: of every rank the first tile and the first pair; behind the last how many there are.
+        starts: int32 [2, E + 1], out: of every rank the first tile and the first pair; last how many there are.
         TILE: most pairs of a tile.
         ROOM: a power of two, at least E.
     """

@@ -55,6 +55,7 @@ def calibrate(tier: Tier) -> Costs:
         link, link_first = link_costs(tier)
     costs = Costs(each, link, first + DOORBELL_US, link_first)
     tier.share_out(costs)
+    tier.costs = costs
     return costs
 
 

@@ -40,6 +40,11 @@ class Shelf:
         """See `Layers.missing`."""
         return np.flatnonzero(self._tier.sent[layer] < 0)
 
+    def borrow(self, most: int) -> tuple[Tensor, Sequence[int]] | None:
+        """See `Layers.borrow`."""
+        slots = self._tier.lend(most)
+        return (self._tier.largest, slots) if slots else None
+
     def layout(self, layer: int) -> SlotLayout:
         """See `Layers.layout`."""
         return self._tier.layers[layer].source.layout
@@ -63,7 +68,7 @@ def ring_bytes(largest: int, stored: int, buffers: int = BUFFERS) -> int:
         stored: bytes of its experts in the file.
         buffers: of the ring.
     """
-    return buffers * largest + -(-buffers // 3) * stored
+    return (buffers + 1) * largest + -(-buffers // 3) * stored
 
 
 def streaming(
@@ -77,11 +82,14 @@ def streaming(
         topk: experts a row visits.
         device: where slots are.
         buffers: of the ring.
-        rate: bytes a microsecond over the link.
+        rate: bytes a microsecond over the link, where the tier has not measured it.
     """
     most = max(1, buffers // 3)
     largest = max(one.source.layout.nbytes for one in tier.layers)
     heaviest = max(one.source.nbytes for one in tier.layers)
-    memory = torch.zeros(buffers * largest, dtype=torch.uint8, device=device)
+    memory = torch.zeros((buffers + 1) * largest, dtype=torch.uint8, device=device)
+    # Whole slots away from the tier's, so that slots that are lent count from the same place.
+    memory = memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
     ring = Ring(memory, Shelf(tier, most, device), len(moes), moes[0].slots.experts, most=most)
-    return Streaming(ring, moes, topk, Costs(link=heaviest / rate))
+    link = heaviest / rate if tier.costs is None else tier.costs.link
+    return Streaming(ring, moes, topk, Costs(link=link))

@@ -25,8 +25,9 @@ ALL, SOME = Costs(link=0.0), Costs(link=0.0, begin=0.0, ask=-1.0)
 class Shelf:
     """Experts of some layers in RAM, as the device has them; and what came when."""
 
-    def __init__(self, whole, missing):
+    def __init__(self, whole, missing, lent=None):
         self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
+        self.lent, self.wanted, self.places = lent, None, set()
 
     def begin(self):
         self.passes += 1
@@ -34,14 +35,22 @@ class Shelf:
     def missing(self, layer):
         return self._missing[layer]
 
+    def borrow(self, most):
+        self.wanted = most
+        return None if self.lent is None else (self.lent, range(len(self.lent))[:most])
+
     def layout(self, layer):
         return self.whole[layer].layout
 
     def bring(self, layer, ring, experts, buffers):
         self.log.append((layer, tuple(experts), tuple(buffers)))
         slots = self.whole[layer]
+        self.places.update(buffers)
         for expert, buffer in zip(experts, buffers, strict=True):
-            ring[buffer] = slots.data[int(slots.slot_of[expert])]
+            place = torch.as_strided(
+                ring, (1, ring.shape[1]), ring.stride(), ring.storage_offset() + buffer * ring.stride(0)
+            )
+            place[0] = slots.data[int(slots.slot_of[expert])]
 
 
 class Counting(InOrder):
@@ -91,22 +100,29 @@ def resident(moe, missing):
     return Moe(replace(slots, data=data.contiguous(), slot_of=where.to(DEVICE)))
 
 
-def through(ring, moes, missing, here, costs):
-    shelf = Shelf([moe.slots for moe in moes], missing)
+def through(ring, moes, missing, here, costs, lent=0):
+    """A ring in memory behind some slots that it may borrow, and one that it may not."""
     size = moes[0].slots.layout.nbytes
-    memory = torch.full((ring * size + 5,), 255, dtype=torch.uint8, device=DEVICE)
+    memory = torch.full(((lent + 1 + ring) * size + 5,), 255, dtype=torch.uint8, device=DEVICE)
+    array, memory = memory[: lent * size].view(lent, size), memory[(lent + 1) * size :]
+    shelf = Shelf([moe.slots for moe in moes], missing, array if lent else None)
     passing = Ring(memory, shelf, len(moes), EXPERTS, lanes=None if NATIVE else Counting())
     return shelf, Streaming(passing, here, TOPK, costs)
 
 
-@pytest.mark.parametrize(("ring", "gone", "costs"), [(2, EXPERTS, SOME), (40, 2, ALL)], ids=["none here", "wide"])
-def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs):
+@pytest.mark.parametrize(
+    ("ring", "gone", "costs", "lent"),
+    [(2, EXPERTS, SOME, 0), (40, 2, ALL, 0), (1, 3, ALL, 2)],
+    ids=["none here", "wide", "borrowed"],
+)
+def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs, lent):
     moes, x, counts, chosen, expected = model
     rng = np.random.default_rng(ring)
     missing = [sorted(rng.permutation(EXPERTS)[:gone].tolist()) for _ in moes]
     here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
-    shelf, streaming = through(ring, moes, missing, here, costs)
+    shelf, streaming = through(ring, moes, missing, here, costs, lent)
     streaming.begin(ROWS)
+    assert (shelf.wanted > 0) == (costs is ALL), "where each layer asks, a ring need not be wide"
     if ring == 40:  # the second layer comes while the first is computed
         assert [layer for layer, _, _ in shelf.log] == [0, 1]
     for number, (moe, ids, wanted) in enumerate(zip(here, chosen, expected, strict=True)):
@@ -120,6 +136,7 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     wanted = [(layer, e) for layer, some in enumerate(missing) for e in some if costs is ALL or e in visited[layer]]
     assert came == wanted
     assert shelf.passes == 1
+    assert shelf.places == ({0, 1, 3} if lent else set(range(min(ring, max(map(len, missing)) * len(moes)))))
     assert (streaming.passes, streaming.asked, streaming.brought) == (1, costs is SOME, len(wanted))
 
 

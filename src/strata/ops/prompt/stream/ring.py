@@ -27,6 +27,15 @@ class Layers(Protocol):
         """Experts of a layer that have no slot on the device, in rising order."""
         ...
 
+    def borrow(self, most: int) -> tuple[Tensor, Sequence[int]] | None:
+        """Places beside the ring, until the next pass begins: who lies there is missing from now on.
+
+        Returns:
+            ``uint8 [slots, bytes]`` of the largest layers and which of its slots, at most so many and maybe more than
+            last time; None where there are none.
+        """
+        ...
+
     def layout(self, layer: int) -> SlotLayout:
         """Of a layer's slots."""
         ...
@@ -38,7 +47,7 @@ class Layers(Protocol):
             layer: whose experts.
             ring: ``uint8 [buffers, layout.nbytes]`` on the device.
             experts: which.
-            buffers: where each goes.
+            buffers: where each goes; numbers that lie outside of `ring` are of memory that `borrow` gave.
         """
         ...
 
@@ -53,20 +62,26 @@ class Ring:
         experts: of a layer.
         most: experts of a group; 0 for a third of the ring.
         lanes: streams; None for the device's.
+
+    Attributes:
+        buffers: of the pass that begins, or goes on.
+        most: experts of a group.
     """
 
     def __init__(
         self, memory: Tensor, layers: Layers, count: int, experts: int, *, most: int = 0, lanes: Lanes | None = None
     ) -> None:
-        self._layers, self._count, self._experts, self._most = layers, count, experts, most
+        self._layers, self._count, self._experts = layers, count, experts
         self._device = memory.device
         largest = max(layers.layout(layer).nbytes for layer in range(count))
         self.buffers = len(memory) // largest
         assert self.buffers >= 1, "a ring has room for one expert at least"
-        self._memory = memory[: self.buffers * largest].view(self.buffers, largest)
+        self._memory = self._array = memory[: self.buffers * largest].view(self.buffers, largest)
+        self._places = list(range(self.buffers))  # in the array
         own: Lanes = DeviceLanes(self._device) if self._device.type == "cuda" else InOrder()
         self._lanes = own if lanes is None else lanes
-        self._schedule = Schedule(self.buffers, most)
+        self.most = Schedule(self.buffers, most).most
+        self._schedule = Schedule(self.buffers, self.most)
         self._where: dict[int, Tensor] = {}  # which buffer an expert comes to, by layer
         self._landed: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
@@ -74,6 +89,26 @@ class Ring:
     def missing(self) -> list[Experts]:
         """Experts that each layer lacks, as a pass begins."""
         self._layers.begin()
+        return self._missing()
+
+    def widen(self, buffers: int) -> list[Experts]:
+        """For the pass that begins, be as wide as so many buffers, if that can be; says who is missing then.
+
+        Buffers that are borrowed count from the array that they lie in, and so do the ring's own: it may lie anywhere,
+        whole slots away.
+        """
+        found = self._layers.borrow(max(0, buffers - len(self._memory)))
+        self._array, self._places = self._memory, list(range(len(self._memory)))
+        if found is not None:
+            array, slots = found
+            away = self._memory.data_ptr() - array.data_ptr()
+            if array.stride(0) == self._memory.stride(0) and away % array.stride(0) == 0:
+                first = away // array.stride(0)
+                self._array, self._places = array, [*range(first, first + len(self._memory)), *slots]
+        self.buffers = len(self._places)
+        return self._missing()
+
+    def _missing(self) -> list[Experts]:
         return [self._layers.missing(layer) for layer in range(self._count)]
 
     def begin(self, missing: Sequence[Experts] | None) -> None:
@@ -83,7 +118,7 @@ class Ring:
             missing: experts that every layer lacks, all of which come; None where each layer says itself what it
                 wants, by `want`.
         """
-        self._schedule = Schedule(self.buffers, self._most)
+        self._schedule = Schedule(self.buffers, self.most)
         # Whatever passes before have in the buffers is computed before this event.
         self._landed, self._free = {}, {-1: self._lanes.computed()}
         self._where.clear()
@@ -116,17 +151,20 @@ class Ring:
             self._landed[group.number] = self._lanes.copying(partial(self._bring, group), self._free[group.after])
 
     def _bring(self, group: Group) -> None:
-        self._layers.bring(group.layer, self._view(group.layer), group.experts, group.buffers)
+        self._layers.bring(group.layer, self._view(group.layer), group.experts, self._placed(group))
 
     def _view(self, layer: int) -> Tensor:
-        return self._memory[:, : self._layers.layout(layer).nbytes]
+        return self._array[:, : self._layers.layout(layer).nbytes]
+
+    def _placed(self, group: Group) -> list[int]:
+        return [self._places[buffer] for buffer in group.buffers]
 
     def _place(self, layers: Sequence[int]) -> None:
         """Send the tables of some layers, all at once."""
         where = np.full((len(layers), self._experts), -1, np.int32)
         for row, layer in zip(where, layers, strict=True):
             for group in self._schedule.groups(layer):
-                row[list(group.experts)] = group.buffers
+                row[list(group.experts)] = self._placed(group)
         self._where |= dict(zip(layers, sent(where, self._device), strict=True))
 
 

@@ -36,6 +36,9 @@ class Split(NamedTuple):
     cpu: tuple[int, ...]
 
 
+BESIDE = 0.56
+"""Part of the computing that is not routed experts': 4,096 rows of the released model on an H200."""
+
 STEP = 64
 """Passes end at multiples of it."""
 
@@ -114,3 +117,19 @@ def pass_rows(most: int, costs: Costs, missing: int) -> int:
     """
     hidden = -(-int(2 * costs.link * missing / costs.row) // STEP) * STEP  # twice as long as the link takes
     return min(most, max(USUAL, hidden))
+
+
+def ring_buffers(rows: int, layers: int, most: int, costs: Costs) -> int:
+    """Buffers with which a pass that streams everything never keeps the link waiting.
+
+    While a layer's mixer is computed nothing leaves the ring; so it has to hold what the link brings in that time, and
+    one group more that is computed.
+
+    Args:
+        rows: of the pass.
+        layers: of the model.
+        most: experts of a group.
+        costs: measured.
+    """
+    between = BESIDE * costs.row * rows / layers
+    return most + -(-int(between) // max(1, int(costs.link)))

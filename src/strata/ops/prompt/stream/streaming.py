@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.experts.slots import Slots
 from strata.ops.prompt import grouped
 from strata.ops.prompt.stream.ring import Ring
 from strata.ops.prompt.stream.share import Share
-from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows
+from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows, ring_buffers
 from strata.ops.prompt.stream.told import Told, sent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Streaming:
@@ -63,6 +65,9 @@ class Streaming:
         """A pass of so many rows begins; which experts are here does not change until it ends."""
         missing = self._ring.missing()
         self._learn()
+        self._ask = not all_at_once(rows, self.share.of(rows), [len(one) for one in missing], self._costs)
+        wide = 0 if self._ask else ring_buffers(rows, len(missing), self._ring.most, self._costs)
+        missing = self._ring.widen(wide)
         lacking = self._lacking = np.zeros_like(self._lacking)
         for layer, experts in enumerate(missing):
             lacking[layer, np.asarray(experts, np.int64)] = True
@@ -70,12 +75,16 @@ class Streaming:
         here = lacking.shape[1] - lacking.sum(1, keepdims=True)
         self._rank = np.where(lacking, here + lacking.cumsum(1), (~lacking).cumsum(1)).astype(np.int32) - 1
         self._rows = rows
-        self._ask = not all_at_once(rows, self.share.of(rows), [len(one) for one in missing], self._costs)
         self._ring.begin(None if self._ask else missing)
         self._ranks = sent(self._rank, self._device)
         self.passes += 1
         self.asked += self._ask
         self.brought += 0 if self._ask else int(lacking.sum())
+
+    @property
+    def width(self) -> int:
+        """Buffers of the ring during the latest pass, with those that were borrowed."""
+        return self._ring.buffers
 
     def lacks(self, layer: int) -> bool:
         """Whether any expert of a layer is not here."""
