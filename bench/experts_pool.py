@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +39,20 @@ INNER, EXPERTS, TOPK = 640, 512, 10
 MIX = ("IQ3_XXS", "IQ3_XXS", "IQ4_NL")
 
 
-def best(function: Callable[[], object], repeats: int) -> float:
-    """Seconds of the fastest of some calls; the first, which touches memory, is not counted."""
+def times(function: Callable[[], object], repeats: int) -> list[float]:
+    """Seconds of some calls; the first, which touches memory, is not counted."""
     function()
-    times = []
+    found = []
     for _ in range(repeats):
         began = time.perf_counter()
         function()
-        times.append(time.perf_counter() - began)
-    return min(times)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def best(function: Callable[[], object], repeats: int) -> float:
+    """Seconds of the fastest of some calls."""
+    return min(times(function, repeats))
 
 
 def plain_read(raw: np.ndarray, threads: int) -> Callable[[], None]:
@@ -82,11 +88,12 @@ def matrices(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict
         raw = tiled(name, (arguments.megabytes * 1_000_000 // row_bytes, WIDTH))
         stored = Stored(by_name(name), raw)
         for threads, pool in pools.items():
-            cell = {"type": name, "threads": threads}
+            cell: dict[str, Any] = {"type": name, "threads": threads}
             for rows in ROWS:
                 x = np.random.default_rng(1).standard_normal((rows, WIDTH)).astype(np.float32)
-                took = best(functools.partial(product, pool, stored, x), arguments.repeats)
-                cell[f"rows_{rows}"] = round(raw.nbytes / took / 1e9, 2)
+                took = times(functools.partial(product, pool, stored, x), arguments.repeats)
+                cell[f"rounds_{rows}"] = [round(raw.nbytes / seconds / 1e9, 2) for seconds in took]
+                cell[f"rows_{rows}"] = max(cell[f"rounds_{rows}"])
             cell["plain_read"] = round(raw.nbytes / best(plain_read(raw, threads), arguments.repeats) / 1e9, 2)
             cells.append(cell)
             print(f"{name:8} {threads:2} threads", *(f"{cell[f'rows_{rows}']:7.1f}" for rows in ROWS),
@@ -94,12 +101,20 @@ def matrices(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict
     return cells
 
 
-def layers(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Microseconds and GB/s of a layer's experts in a window of T rows that all go elsewhere."""
+def layers(
+    pools: dict[int, Pool], arguments: argparse.Namespace, mix: tuple[str, ...] = MIX
+) -> list[dict[str, object]]:
+    """Microseconds and GB/s of a layer's experts in a window of T rows that all go elsewhere.
+
+    Args:
+        pools: by their threads.
+        arguments: megabytes and repeats.
+        mix: types of gate, up and down.
+    """
     shapes = ((INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
     count = min(EXPERTS, max(2 * TOPK * max(ROWS), arguments.megabytes // 2))
-    raws = [tiled(name, (count * n, k)).reshape(count, n, -1) for name, (n, k) in zip(MIX, shapes, strict=True)]
-    layer = Expert(*(Stored(by_name(name), raw) for name, raw in zip(MIX, raws, strict=True)))
+    raws = [tiled(name, (count * n, k)).reshape(count, n, -1) for name, (n, k) in zip(mix, shapes, strict=True)]
+    layer = Expert(*(Stored(by_name(name), raw) for name, raw in zip(mix, raws, strict=True)))
     each = sum(raw.nbytes for raw in raws) / count
     cells = []
     for threads, pool in pools.items():
@@ -108,15 +123,15 @@ def layers(pools: dict[int, Pool], arguments: argparse.Namespace) -> list[dict[s
             x = rng.standard_normal((rows, WIDTH)).astype(np.float32)
             routes = iter([rng.permutation(count)[: rows * TOPK].reshape(rows, TOPK) for _ in range(400)])
             weights = np.full((rows, TOPK), 0.1, np.float32)
-            times = []
+            took_each = []
             for _ in range(min(390, 10 * arguments.repeats)):
                 route = next(routes)
                 began = time.perf_counter()
                 experts(pool, layer, x, route, weights)
-                times.append(time.perf_counter() - began)
-            took = float(np.median(times))
+                took_each.append(time.perf_counter() - began)
+            took = float(np.median(took_each))
             cell = {
-                "mix": "/".join(MIX),
+                "mix": "/".join(mix),
                 "threads": threads,
                 "rows": rows,
                 "experts": rows * TOPK,

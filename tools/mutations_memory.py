@@ -35,7 +35,7 @@ MEMORY = (
     _m("storage: old visits count like new ones", "memory/tier/held.py", "self._now / self._half_life", "0.0", HELD),
     _m(
         "storage: an expert that went keeps its address",
-        "memory/tier/tier.py",
+        "memory/tier/room.py",
         "        for gone in out:",
         "        for gone in ():",
         TIER,
@@ -164,7 +164,7 @@ MEMORY = (
     _m(
         "tiers: a fault leaves the wait as it is",
         "experts/misses/loop.py",
-        "store(box + DONE, rung if failed == 0 else broken)",
+        "store(box + DONE, rung if failed == 0 else BROKEN)",
         "store(box + DONE, rung)",
         HOST_LOOP,
     ),

@@ -51,5 +51,9 @@ class TierError(StrataError):
     """Experts that lie in RAM could not be brought to the GPU or computed in time; says which, and who was at it."""
 
 
+class RoomError(StrataError):
+    """A GPU has no memory free for more experts; nothing has changed. It may have later."""
+
+
 class ConfigError(StrataError):
     """A setting is unknown or has a value that cannot be used."""

@@ -28,6 +28,7 @@ class Model(RuleBasedStateMachine):
         self.now = 0
         self.visits = {}
         self.ready, self.coming, self.pins = {}, {}, {}
+        self.shown, self.twice = set(), set()
 
     def score(self, who):
         return sum(2.0 ** ((t - self.now) / HALF) for t in self.visits.get(who, []))
@@ -52,17 +53,18 @@ class Model(RuleBasedStateMachine):
         kind = CLASSES[layer]
         here = {who: slot for who, slot in {**self.ready, **self.coming}.items() if CLASSES[who[0]] == kind}
         free = SLOTS[kind] - len(here)
-        open_ = [who for who in self.ready if CLASSES[who[0]] == kind and not self.pins[who]]
+        open_ = [who for who in self.ready if CLASSES[who[0]] == kind and not self.pins[who] and who not in self.shown]
+        worth = {who: (who not in self.twice) * self.score(who) for who in open_}
         given, out = self.held.claim(layer, numbers(experts), force=force)
         assert [e for e, _ in given] == experts[: len(given)]
         if force:
             assert len(given) == min(len(experts), free + len(open_))
         else:
             assert len(given) >= min(len(experts), free)
-            for e, gone in zip(experts[free:], sorted(out, key=self.score), strict=False):
-                assert self.score(gone) <= self.score((layer, e)) * (1 + 1e-9)
+            for e, gone in zip(experts[free:], sorted(out, key=worth.get), strict=False):
+                assert worth[gone] <= self.score((layer, e)) * (1 + 1e-9)
             worse = (
-                [who for who in open_ if self.score(who) <= min(self.score((layer, e)) for e in experts) * (1 - 1e-9)]
+                [who for who in open_ if worth[who] <= min(self.score((layer, e)) for e in experts) * (1 - 1e-9)]
                 if experts
                 else []
             )
@@ -71,9 +73,10 @@ class Model(RuleBasedStateMachine):
         assert len(set(out)) == len(out)
         assert set(out) <= set(open_)
         if out and len(out) < len(open_):
-            stays = min(self.score(who) for who in open_ if who not in out)
-            goes = max(self.score(who) for who in out)
+            stays = min(worth[who] for who in open_ if who not in out)
+            goes = max(worth[who] for who in out)
             assert goes <= stays or math.isclose(goes, stays, rel_tol=1e-9)
+            assert set(out) <= self.twice or not (self.twice & set(open_)) - set(out)
         for who in out:
             del self.ready[who], self.pins[who]
         for e, slot in given:
@@ -106,6 +109,28 @@ class Model(RuleBasedStateMachine):
         self.held.release(layer, numbers([e]))
         self.pins[layer, e] -= 1
 
+    @rule(who=st.sets(st.tuples(st.integers(0, 2), st.integers(0, EXPERTS - 1)), max_size=6))
+    def copies_elsewhere(self, who):
+        self.twice = who
+        self.held.twice[:] = False
+        for pair in who:
+            self.held.twice[pair] = True
+
+    @rule(least=st.tuples(st.integers(0, 5), st.integers(0, 3)))
+    def show(self, least):
+        before = self.shown
+        changed = self.held.show(least)
+        self.shown = {(int(i), int(e)) for i, e in np.argwhere(self.held.shown)}
+        assert changed == (self.shown != before)
+        for kind, count in enumerate(least):
+            may = [who for who in self.ready if CLASSES[who[0]] == kind and who not in self.twice]
+            now = [who for who in self.shown if CLASSES[who[0]] == kind]
+            assert set(now) <= set(may)
+            assert len(now) == min(len(may), max(0, SLOTS[kind] - count))
+            if now and len(now) < len(may):
+                worst, best = min(map(self.score, now)), max(self.score(who) for who in may if who not in now)
+                assert best <= worst or math.isclose(best, worst, rel_tol=1e-9)
+
     @invariant()
     def is_what_the_model_says(self):
         everyone = {**self.ready, **self.coming}
@@ -118,6 +143,11 @@ class Model(RuleBasedStateMachine):
                 slot = int(self.held.slot_of[layer, e])
                 assert everyone.get((layer, e)) == (None if slot < 0 else (CLASSES[layer], slot))
         assert self.held.held == len(self.ready)
+        assert {(int(i), int(e)) for i, e in np.argwhere(self.held.shown)} == self.shown
+        for kind, count in enumerate(SLOTS):
+            mine = [who for who in everyone if CLASSES[who[0]] == kind]
+            assert self.held.free[kind] == count - len(mine)
+            assert self.held.used(kind) == sum(self.pins[who] > 0 and who not in self.shown for who in mine)
         assert self.held.pinned == sum(pins > 0 for pins in self.pins.values())
 
 

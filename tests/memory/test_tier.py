@@ -13,7 +13,7 @@ from strata.memory.arena import SlotShape, Stack, filling
 from strata.memory.errors import StorageError
 from strata.memory.reads import Readers, ReadFile
 from strata.memory.tier import ExpertTier
-from strata.memory.tier.tier import shared_out
+from strata.memory.tier.room import shared_out
 from support.faults import Faulty
 
 EXPERTS, COUNT = 9, 4

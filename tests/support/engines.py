@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from strata.errors import RequestError, RoomError, TierError
 from strata.worker import messages as m
 
 
@@ -46,6 +47,9 @@ class Engine:
     def trace(self, windows: int | None = None) -> bytes:  # noqa: ARG002  # it has none
         return b"{}"
 
+    def resize(self, vram: int, nonce: int = 0) -> m.Resized:
+        raise RequestError(f"no {vram} of {nonce}")
+
     def close(self) -> None:
         pass
 
@@ -53,6 +57,20 @@ class Engine:
 def plain(_values: dict[str, Any], _on_load: Any) -> Engine:
     """Nothing wrong with it."""
     return Engine()
+
+
+def resizable(_values: dict[str, Any], _on_load: Any) -> Engine:
+    """Takes any share of a GPU, but few are refused, each in a way of its own."""
+
+    class Resizable(Engine):
+        def resize(self, vram: int, nonce: int = 0) -> m.Resized:
+            errors = {1: RequestError, 2: RoomError, 3: TierError, 4: RuntimeError}
+            if vram in errors:
+                raise errors[vram](f"no {vram}")
+            self.ready = msgspec.structs.replace(self.ready, placed=f"{vram} bytes")
+            return m.Resized(nonce, vram, self.ready.placed, vram // 1000, 10, vram - 1000)
+
+    return Resizable()
 
 
 def deadly(values: dict[str, Any], _on_load: Any) -> Engine:

@@ -1,6 +1,6 @@
 """A cache of expert slots that does as it is told, and a tier around a model for the kernels under test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ class ToldCache:
         self.next: list[Told] = []
         self.visits: list[np.ndarray] = []
 
+    def counts(self) -> np.ndarray:
+        return np.zeros(self.slot_of.shape)
+
     def seen(self, visits: np.ndarray) -> None:
         self.visits.append(visits)
 
@@ -44,6 +47,9 @@ class ToldCache:
     def landed(self, move: Told) -> None:
         self.slot_of[move.layer, move.expert] = move.slot
 
+    def resize(self, class_: int, slots: int) -> None:  # noqa: ARG002  # there is one
+        self.slot_of[self.slot_of >= slots] = -1
+
 
 def tier_of(
     weights: Weights,
@@ -56,6 +62,7 @@ def tier_of(
     slots: int | None = None,
     looks: int = 400_000,
     device: str = "cpu",
+    ram: Callable[[list[Any]], rams.Ram] | None = None,
 ) -> tuple[Tier, ToldCache]:
     """A tier whose slots hold some (layer, expert), all layers in one class."""
     moes = [layer.moe for layer in weights.layers]
@@ -63,7 +70,9 @@ def tier_of(
     cache = ToldCache(len(moes), described[0].gate.experts)
     cache.next = [Told(layer, expert, slot) for slot, (layer, expert) in enumerate(residents)]
     options = TierOptions(tuple(cpus), costs or Costs(1.0, 1.0), room, looks=looks, every=1)
-    held = rams.mapped(moes) if device == "cpu" else rams.pinned(moes)
+    if ram is None:
+        ram = rams.mapped if device == "cpu" else rams.pinned
+    held = ram(moes)
     count = max(1, len(residents)) if slots is None else slots
     tier = Tier(
         rams.layouts(moes), described, held, cache, [0] * len(moes), [count], topk, torch.device(device), options

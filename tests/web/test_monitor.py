@@ -50,6 +50,7 @@ def snapshot(site) -> dict:
         "windows": 300,
     }
     engine["experts"] = {"tiers": True, "vram": 900, "ram": 90, "ssd": 10}
+    engine["slots"] = {"count": 2870, "held": 2800, "experts": 24576, "bytes": 6_392_064_000}
     engine["memory"] = [{"name": "A GPU", "total": 12_000_000_000, "free": 10**9, "taken": 10**10, "used": 9 * 10**9}]
     engine["cache"] |= {
         "conversations": 70,
@@ -130,6 +131,7 @@ def test_everything_that_is_known_is_shown(visit, snapshot) -> None:
         "The 2 used last of 70",
         "before start",
         "10.0 GB of 12.0 GB",
+        "6.39 GB: 2,870 of 24,576 experts, 2,800 there",
     ):
         assert words in text, words
     places = view.locator(".depths li")

@@ -18,13 +18,14 @@ ORDERS = [
         (1, 2, 3), "a", {"temperature": 0.5, "logit_bias": {"7": -1.5}}, {"depth": 2}, (4,), 9,
         m.Grammar("regex", "a+", after=3), 5, -1, 2.5, keep=False, marks=(1,), salt="s", exact=True,
     ),
-    m.Cancel("a"), m.AskStats(1), m.AskTrace(2), m.Ping(3), m.Shutdown(),
+    m.Cancel("a"), m.AskStats(1), m.AskTrace(2), m.Resize(4, 1 << 40), m.Ping(3), m.Shutdown(),
 ]  # fmt: skip
 REPORTS = [
     m.Hello(1, 2), m.Loading(1, 2), m.Ready("m", 1, 2, m.Limits(8, 64), "f", (1,), {"temperature": 1.0}, ("t",)),
     m.Progress("a", 1, 2, 1), m.Tokens("a", (m.Piece(1, b"\xe6\xbc", -0.5, ((1, -0.5), (2, -1.0))),)),
     m.Finished("a", "stop", m.Usage(1, 2, 3), 7), m.Failed("a", m.Kind.QUEUE_FULL, "full", numbers={"running": 1}),
     m.Stats(1, {"x": 1}), m.Trace(1, b"{}"), m.Pong(1, "idle"), m.Beat("working", {}), m.Fatal(m.Kind.FAILED, "x"),
+    m.Resized(1, 2, "x", 3, 4, 5), m.Declined(1, m.Kind.BAD_REQUEST, "no", "RoomError"),
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ def load(
     ram: int | None = None,
     ngram: str | None = None,
     vram: int | None = None,
+    profiles: str | Path | None = None,
     process: bool = False,
     on_load: OnLoad | None = None,
     **options: object,
@@ -53,6 +54,8 @@ def load(
             than 1 GB, and through the system's file cache for smaller ones.
         vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there, which
             changes no byte either. None is what is free, for a model that fits whole.
+        profiles: folder in which it is kept which experts were used most, where `vram` leaves some outside the GPU's
+            memory: the next start with it begins with those. It changes no byte of an answer. None keeps nothing.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
             started again, and answers go on while nobody reads them. Close the model (`with`, or `close`) when done.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
@@ -73,7 +76,19 @@ def load(
     check_device(device)
     check_storage(ram, ngram)
     file = ModelFile.open(path)
-    setup = ModelEngine(str(file.path.absolute()), threads, options, context, rope_scale, kv, device, ram, ngram, vram)
+    setup = ModelEngine(
+        str(file.path.absolute()),
+        threads,
+        options,
+        context,
+        rope_scale,
+        kv,
+        device,
+        ram,
+        ngram,
+        vram,
+        None if profiles is None else str(Path(profiles).expanduser().absolute()),
+    )
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:
         return Model(source, file.tokenizer, file.template, file.sampling, file)
@@ -97,6 +112,7 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             ram=setup.ram,
             ngram=setup.ngram,
             vram=setup.vram,
+            profiles=setup.profiles,
             on_load=on_load,
             options=setup.options,
         )

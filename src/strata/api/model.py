@@ -11,6 +11,7 @@ from strata.api.reply import Event, Options, Reply, gather
 from strata.engine import Drafting, Sampling
 from strata.engine.drafting.options import DEEPEST
 from strata.errors import RequestError, StrataError, TextError
+from strata.loading.resizing import check_vram
 from strata.text import ChatTemplate, OutputParser, Stops, Tokenizer
 from strata.worker import Event as Report
 from strata.worker import Finished, Grammar, Progress, Submit, values
@@ -19,6 +20,7 @@ from strata.worker.answering import Answering, Source
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
     from strata.model import ModelConfig, Network
+    from strata.worker import Resized
 
 PATIENCE = 0.1
 """Seconds between two questions whether an answer is still wanted, while another process computes it."""
@@ -111,6 +113,27 @@ class Model:
     def name(self) -> str:
         """The model's name as its file says."""
         return self.ready.model
+
+    def resize(self, vram: int) -> "Resized":
+        """Give memory of the GPU back, or take it again, while the model runs; answers under way go on unchanged.
+
+        Done between two windows. Slots of experts are what goes and comes: those that have none are computed in main
+        memory, which changes no byte of an answer. The memory that goes is free for others at once.
+
+        Args:
+            vram: bytes of the GPU's memory that the model may take, all told.
+
+        Returns:
+            What it takes now; `ready.placed` says it too.
+
+        Raises:
+            RequestError: no such size makes sense: the model runs on the CPU, lies whole on the GPU, or needs more.
+            RoomError: it would grow, and the memory is not free; nothing has changed, and the message has the numbers.
+        """
+        check_vram(vram)
+        done = self.source.resize(vram)
+        self.ready = self.source.wait_ready()
+        return done
 
     def trace(self) -> bytes:
         """The engine's last windows as JSON text for Chrome's and Perfetto's trace viewers."""

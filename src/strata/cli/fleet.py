@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.cli.session import located
-from strata.config import ModelSettings
+from strata.config import ModelSettings, profiles_folder
 from strata.config.settings import Settings, rope_factor
 from strata.errors import ConfigError, StrataError
 from strata.loading.bundled import BUNDLED
@@ -179,4 +179,5 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.ram,
         settings.ngram,
         settings.vram,
+        None if (profiles := profiles_folder(settings)) is None else str(profiles),
     )

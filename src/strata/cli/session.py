@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strata.cli.output import Output
 from strata.cli.progress import Bar
-from strata.config import Settings, models_folder
+from strata.config import Settings, models_folder, profiles_folder
 from strata.config.settings import rope_factor
 from strata.loading.bundled import BUNDLED, find
 from strata.loading.device import AUTO, CPU
@@ -33,6 +33,7 @@ def load_model(settings: Settings, output: Output) -> "Model":
             ram=settings.ram,
             ngram=settings.ngram,
             vram=settings.vram,
+            profiles=profiles_folder(settings),
             process=True,
             on_load=bar.step,
         )
@@ -54,6 +55,8 @@ def _say_where(ready: "Ready", settings: Settings, output: Output) -> None:
         output.note(f"on the CPU, not on the GPU: {ready.why}")
     if ready.device != CPU or ready.why or settings.device != AUTO or sys.stderr.isatty():
         output.note(f"on {ready.placed}")
+    for note in ready.notes:
+        output.note(note)
 
 
 def options(settings: Settings) -> "Options":

@@ -115,6 +115,26 @@ def models_folder(settings: Settings | None = None, environment: Mapping[str, st
         raise ConfigError("no home folder is known; set models_folder (--models-folder)") from None
 
 
+def profiles_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path | None:
+    """Where it is kept which experts were used most: $XDG_CACHE_HOME/strata/experts, where that is ~/.cache.
+
+    Args:
+        settings: those in force.
+        environment: instead of the process's own.
+
+    Returns:
+        None where it is not to be kept, or no home folder is known.
+    """
+    environment = os.environ if environment is None else environment
+    if not settings.expert_profile:
+        return None
+    home = environment.get("XDG_CACHE_HOME", "")
+    try:
+        return Path(home if Path(home).is_absolute() else Path.home() / ".cache", "strata", "experts")
+    except RuntimeError:
+        return None
+
+
 Found = dict[str, tuple[Any, Origin]]
 
 

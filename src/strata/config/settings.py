@@ -60,6 +60,12 @@ class Settings:
         "The answer stays the same.",
         unset="what is free, for a model that fits whole",
     )
+    expert_profile: bool = _setting(
+        Switch(),
+        "Where --vram leaves experts outside the GPU's memory, remember which were used most for the next start. The "
+        "answer stays the same.",
+        default=True,
+    )
     ngram: str | None = _setting(
         Choice(("ram", "mmap", "direct")),
         "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "

@@ -37,6 +37,7 @@ class Placement:
         why: why it is not on a GPU, where there is one that might have been taken.
         storage: what of it is not in memory, in a sentence's part; empty if all is.
         share: of the routed experts, those that have slots on the card; the others are in RAM.
+        slots: bytes of `weights` that are for slots of routed experts, where these lie in tiers; else 0.
     """
 
     device: str
@@ -48,6 +49,7 @@ class Placement:
     why: str = ""
     storage: str = ""
     share: float = 1.0
+    slots: int = 0
 
     def __str__(self) -> str:
         if self.device == CPU:

@@ -19,6 +19,7 @@ from strata.memory.budget import advice, least
 if TYPE_CHECKING:
     import torch
 
+    from strata.loading.learned import Learned
     from strata.loading.network import OnLoad
     from strata.model import ModelConfig, Network
     from strata.model.candidates import Wish
@@ -207,6 +208,7 @@ def network(
     *,
     vram: int | None = None,
     threads: int | None = None,
+    learned: "Learned | None" = None,
 ) -> tuple["Network", Placement]:
     """Move weights to a card and make the network that runs there.
 
@@ -218,6 +220,7 @@ def network(
         on_load: called with (bytes moved, bytes to move).
         vram: bytes to take at most; routed experts that do not fit then stay in RAM.
         threads: CPU threads that compute those.
+        learned: which of them were visited most.
 
     Raises:
         RequestError: it does not fit, or has types without kernels there.
@@ -246,7 +249,7 @@ def network(
         if on_load:
             on_load(min(done, total - 1), total)
 
-    tier = None if room is None else tiers.build(weights, config, room, device, threads, sent)
+    tier = None if room is None else tiers.build(weights, config, room, device, threads, sent, learned)
     moved = Upload(device, sent, tier=tier).all(weights)
     small = head_config(config)
     pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from strata.gguf import TensorDirectory, TensorInfo
 from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
+from strata.loading.learned import Learned
 from strata.loading.ram import measure
 from strata.loading.stored import check_storage, is_expert
 from strata.loading.stretch import stretched
@@ -45,12 +47,14 @@ class Loaded(NamedTuple):
         unused: names of tensors that it has no use for.
         placement: where it is.
         storage: what reads weights while it runs, if anything does.
+        learned: where what its cache of experts learns is kept; None where it is not, or there is none.
     """
 
     network: "Network"
     unused: tuple[str, ...]
     placement: Placement
     storage: "Storage | None" = None
+    learned: "Learned | None" = None
 
 
 def check_threads(threads: int | None) -> None:
@@ -75,6 +79,7 @@ def load_network(
     ngram: str | None = None,
     vram: int | None = None,
     conversations: int = CONVERSATIONS,
+    profiles: Path | None = None,
     on_load: OnLoad | None = None,
 ) -> Loaded:
     """Read the weights of an open file.
@@ -98,6 +103,7 @@ def load_network(
         vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there. None
             is what is free, for a model that fits whole.
         conversations: that run at once, for which a GPU's memory is divided.
+        profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Raises:
@@ -117,7 +123,7 @@ def load_network(
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads)
+                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads, profiles)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -151,6 +157,7 @@ def _on_gpu(
     ngram: str | None,
     vram: int | None,
     threads: int | None,
+    profiles: Path | None,
 ) -> Loaded | None:
     """The network on a GPU; None if the machine has none and any device will do.
 
@@ -178,8 +185,11 @@ def _on_gpu(
         from strata.loading.storage import hosted
 
         weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
-    network, placement = gpu.network(card, weights, config, conversations, on_load, vram=vram, threads=threads)
-    return Loaded(network, inventory.unused, placement, storage)
+    learned = None if profiles is None else Learned(profiles, file.fingerprint)
+    network, placement = gpu.network(
+        card, weights, config, conversations, on_load, vram=vram, threads=threads, learned=learned
+    )
+    return Loaded(network, inventory.unused, placement, storage, learned)
 
 
 def _on_cpu(

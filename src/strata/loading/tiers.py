@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from strata.loading.gpu import Card
+    from strata.loading.learned import Learned
+    from strata.memory.slots import SlotCache
     from strata.model import ModelConfig
     from strata.model.weights import Weights
     from strata.ops.prompt.stream.streaming import Streaming
@@ -89,9 +91,12 @@ def place(
         )
     slots = min(left, experts)
     return (
-        Placement(f"cuda:{card.index}", card.name, dense + slots, config.context, cache, work, share=slots / experts),
+        Placement(
+            f"cuda:{card.index}", card.name, dense + slots, config.context, cache, work,
+            share=slots / experts, slots=slots,
+        ),
         slots,
-    )
+    )  # fmt: skip
 
 
 def build(
@@ -101,6 +106,7 @@ def build(
     device: "torch.device",
     threads: int | None,
     on_bytes: "Callable[[int], None] | None" = None,
+    learned: "Learned | None" = None,
 ) -> "Tier":
     """Put all experts into RAM, and as many into slots as there is room for.
 
@@ -111,11 +117,12 @@ def build(
         device: where they are.
         threads: of the host; None for one a core, less one.
         on_bytes: called with bytes that have come into RAM.
+        learned: which experts were visited most, and will be.
 
     Raises:
         StrataError: RAM is too small, or cannot be locked.
     """
-    from strata.memory.slots import SlotCache, divide
+    from strata.memory.slots import divide
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
     from strata.ops.tiers.tier import Tier, TierOptions
@@ -124,7 +131,10 @@ def build(
     kinds, experts = rams.layouts(moes), rams.described(moes)
     sizes = sorted({kind.nbytes for kind in kinds})
     classes = [sizes.index(kind.nbytes) for kind in kinds]
-    slots = divide(room, sizes, classes, config.moe.E)
+    cache = learned.cache(sizes, classes, config.moe.E) if learned else _empty(sizes, classes, config.moe.E)
+    slots = divide(room, sizes, classes, config.moe.E, cache.counts() if learned and learned.used else None)
+    for kind, count in enumerate(slots):
+        cache.resize(kind, count)
     on_gpu = device.type == "cuda"
     if on_gpu:
         held = rams.registered(moes)
@@ -135,13 +145,19 @@ def build(
             held = rams.pinned(moes, on_bytes)
     else:
         held = rams.mapped(moes)
-    cache = SlotCache(sizes, classes, slots, experts=config.moe.E)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=min(ROOM, 8 * config.moe.topk))
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
     return tier
+
+
+def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "SlotCache":
+    """A cache that knows nothing and has no slots yet."""
+    from strata.memory.slots import SlotCache
+
+    return SlotCache(sizes, classes, [0] * len(sizes), experts=experts)
 
 
 def prompts(

@@ -1,6 +1,6 @@
 """What windows met: which experts they visited, where those were, and how long anybody was waited for."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,8 @@ class Tally:
         whole: layers that missed none.
         waits: layers that waited for the host.
         waited_us: microseconds in all that they did (in the interpreter: looks).
+        ssd: of those that the host computed, read from the disk before.
+        read_us: microseconds in all that the host waited for the disk.
     """
 
     layers: int = 0
@@ -26,11 +28,17 @@ class Tally:
     whole: int = 0
     waits: int = 0
     waited_us: float = 0.0
+    ssd: int = 0
+    read_us: float = 0.0
 
     @property
     def hit_rate(self) -> float:
         """Share of visits that found a slot."""
         return self.resident / self.experts if self.experts else 1.0
+
+    def read(self, experts: int, microseconds: float) -> "Tally":
+        """The same, when so many experts were read from the disk besides."""
+        return replace(self, ssd=self.ssd + experts, read_us=self.read_us + microseconds)
 
     def __sub__(self, earlier: "Tally") -> "Tally":
         """What came since."""

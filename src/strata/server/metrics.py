@@ -157,7 +157,7 @@ class _Engine(Collector):
             yield _gauge(name, meaning, {self._model: float(speed if status.ready else 0.0)})
         yield from self._drafts(numbers)
         yield from self._work(numbers)
-        told = {"drafts", "sources", "experts", "phases"}
+        told = {"drafts", "sources", "experts", "phases", "slots", "slots_held", "slot_experts", "slot_bytes"}
         for name, value in sorted(_flat({name: value for name, value in stats.items() if name not in told})):
             yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", {self._model: value})
 
@@ -187,6 +187,13 @@ class _Engine(Collector):
             yield family
 
     def _work(self, numbers: Numbers) -> Iterable[Metric]:
+        for name, meaning, value in (
+            ("strata:expert_slots", "Experts that a GPU's memory has room for.", numbers.slots),
+            ("strata:expert_slots_held", "Experts that lie there.", numbers.slots_held),
+            ("strata:expert_slot_bytes", "Memory of that room.", numbers.slot_bytes),
+        ):
+            if numbers.slot_experts:
+                yield _gauge(name, meaning, {self._model: float(value)})
         experts = CounterMetricFamily(
             "strata:expert_hits", "Experts visited, by where they were found.", labels=["model_name", "tier"]
         )

@@ -12,7 +12,7 @@ from strata.server.desk import Desk
 from strata.server.dialects.anthropic.count import count
 from strata.server.dialects.anthropic.reply import MessageWriter
 from strata.server.dialects.anthropic.request import read_message
-from strata.server.dialects.native import health, tokens
+from strata.server.dialects.native import health, tokens, vram
 from strata.server.dialects.openai.chat import read_chat
 from strata.server.dialects.openai.chat_reply import ChatWriter
 from strata.server.dialects.openai.completions import read_completion
@@ -130,6 +130,16 @@ async def detokenize(request: Request, desk: Desk) -> Response:
     return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.options))
 
 
+async def resize(request: Request, desk: Desk) -> Response:
+    """Give memory of the GPU back, or take it again, while the model runs."""
+    body = await read_object(request, desk.options)
+    wanted = vram.read(body, desk.options)
+    served = await desk.model(request, body.get("model"))
+    if served.awaited:
+        served.demand()
+    return json_response(await vram.resize(wanted, served))
+
+
 async def list_models(_request: Request, desk: Desk) -> Response:
     """What is served."""
     return json_response(health.models(desk.fleet))
@@ -197,6 +207,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/strata/status", monitor.status),
     Route("GET", "/v1/strata/events", monitor.events),
     Route("GET", "/v1/strata/trace", monitor.trace),
+    Route("POST", "/v1/strata/vram", resize),
     Route("GET", "/props", props),
     Route("GET", "/slots", slots),
     Route("GET", "/openapi.json", openapi),

@@ -1,5 +1,6 @@
 """A model behind the server: its engine, its words and its limits."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from strata.worker import Client, Ready, State, Status
 
 if TYPE_CHECKING:
     from strata.text import ChatTemplate, Tokenizer
+
+_log = logging.getLogger("strata.server")
 
 
 class Served:
@@ -125,7 +128,7 @@ class Served:
 
     def loaded(self) -> None:
         """The engine is ready: what it says of itself holds from now on."""
-        self._ready = self.client.ready
+        self._take(self.client.ready)
 
     def demand(self) -> Ready:
         """What the engine is and takes.
@@ -135,7 +138,7 @@ class Served:
         """
         status = self.status
         if self._ready is None and status.ready:  # after it was given up and started again
-            self._ready = self.client.wait_ready(0.1)
+            self._take(self.client.wait_ready(0.1))
         if self._ready is not None:
             return self._ready
         if self.error is not None and status.state is State.FAILED:
@@ -143,8 +146,15 @@ class Served:
         share = f" ({status.loaded:.0%})" if status.loaded else ""
         raise ApiError(503, f"the model is being loaded{share}; try again in a moment", code="loading", retry=1)
 
+    def _take(self, ready: Ready | None) -> None:
+        """What the engine says of itself; its notes are told the first time."""
+        if ready is not None and self._ready is None:
+            for note in ready.notes:
+                _log.warning("%s: %s", self.name, note)
+        self._ready = ready
+
     def _wait(self) -> None:
         try:
-            self._ready = self.client.wait_ready()
+            self._take(self.client.wait_ready())
         except StrataError as error:
             self.error = error

@@ -54,6 +54,14 @@ class Source(Protocol):
         """The last windows, as Chrome/Perfetto JSON text."""
         ...
 
+    def resize(self, vram: int) -> m.Resized:
+        """Take at most so many bytes of the GPU's memory from now on.
+
+        Raises:
+            StrataError: that cannot be; nothing has changed.
+        """
+        ...
+
     def close(self) -> None:
         """Put everything away."""
         ...
@@ -100,6 +108,15 @@ class InProcess:
         """The last windows, as Chrome/Perfetto JSON text."""
         with self._lock:
             return self.engine.trace(None)
+
+    def resize(self, vram: int) -> m.Resized:
+        """Take at most so many bytes of the GPU's memory from now on; between two units of work.
+
+        Raises:
+            StrataError: that cannot be; nothing has changed.
+        """
+        with self._lock:
+            return self.engine.resize(vram)
 
     def close(self) -> None:
         """Complete what is being saved; answers under way end with an error."""

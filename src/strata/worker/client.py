@@ -190,6 +190,26 @@ class Client:
         """So many of the last windows, or all that are known, as Chrome/Perfetto JSON text."""
         return self._supervisor.ask(m.AskTrace, windows=windows)
 
+    def ask_resize(self, vram: int) -> "Future[m.Resized]":
+        """Take at most so many bytes of the GPU's memory from now on; done between two units of work.
+
+        The future raises RequestError if no such size makes sense for the model, and RoomError if it would grow and
+        the memory is not there; then nothing has changed. An engine that is started later takes as much.
+        """
+        return self._supervisor.ask(m.Resize, vram=vram)
+
+    def resize(self, vram: int, seconds: float = 120.0) -> m.Resized:
+        """`ask_resize`, waited for.
+
+        Raises:
+            EngineError: there is no engine, or it did not answer in time; it may do it yet.
+            StrataError: as `ask_resize` says.
+        """
+        try:
+            return self.ask_resize(vram).result(seconds)
+        except TimeoutError:
+            raise EngineError(Kind.ENGINE_HUNG, f"the engine did not answer within {seconds:g} s") from None
+
     def trace(self, seconds: float = 10.0) -> bytes:
         """`ask_trace`, waited for.
 

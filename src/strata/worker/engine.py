@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from strata.errors import QueueFullError, StrataError
 from strata.worker.errors import Kind
-from strata.worker.messages import Failed, Finished, Holdings, Progress, Ready, Submit, Tokens
+from strata.worker.messages import Failed, Finished, Holdings, Progress, Ready, Resized, Submit, Tokens
 
 OnLoad = Callable[[int, int], None]
 
@@ -67,6 +67,18 @@ class Engine(Protocol):
 
     def trace(self, windows: int | None = None) -> bytes:
         """So many of the last windows, or all that are known, as Chrome/Perfetto JSON text."""
+        ...
+
+    def resize(self, vram: int, nonce: int = 0) -> Resized:
+        """Take at most so many bytes of the GPU's memory from now on; between two units of work.
+
+        Args:
+            vram: bytes.
+            nonce: to answer with.
+
+        Raises:
+            StrataError: that cannot be; nothing has changed.
+        """
         ...
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from strata.worker.errors import Kind
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Number of this set of messages; raised when one changes its meaning."""
 
 
@@ -35,6 +35,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         ram: most bytes of main memory for weights; None for what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
         vram: bytes of the GPU's memory to take at most; None for all that is free.
+        profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
     """
 
     path: str | None = None
@@ -47,6 +48,7 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     ram: int | None = None
     ngram: str | None = None
     vram: int | None = None
+    profiles: str | None = None
 
 
 class ScriptedEngine(msgspec.Struct, frozen=True, tag="script"):
@@ -180,6 +182,13 @@ class AskTrace(Message, frozen=True, tag="ask_trace"):
     windows: int | None = None
 
 
+class Resize(Message, frozen=True, tag="resize"):
+    """Wanted: `Resized`, after the model takes at most so many bytes of its GPU's memory; or `Declined`."""
+
+    nonce: int
+    vram: int
+
+
 class Ping(Message, frozen=True, tag="ping"):
     """Wanted: `Pong`, from the loop that does the work."""
 
@@ -192,7 +201,7 @@ class Shutdown(Message, frozen=True, tag="shutdown"):
     seconds: float = 5.0
 
 
-Order = Start | Submit | Cancel | AskStats | AskTrace | Ping | Shutdown
+Order = Start | Submit | Cancel | AskStats | AskTrace | Resize | Ping | Shutdown
 
 
 # ---- from the engine
@@ -248,6 +257,7 @@ class Ready(Message, frozen=True, tag="ready"):
         device: where it runs: "cpu", or "cuda:N".
         placed: the same in words, with the memory it takes.
         why: why it does not run on a GPU, where there is one that might have been taken.
+        notes: what else a person should hear of its loading.
     """
 
     model: str
@@ -264,6 +274,7 @@ class Ready(Message, frozen=True, tag="ready"):
     device: str = "cpu"
     placed: str = ""
     why: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Progress(Message, frozen=True, tag="progress"):
@@ -435,6 +446,42 @@ class Trace(Message, frozen=True, tag="trace"):
     json: bytes
 
 
+class Resized(Message, frozen=True, tag="resized"):
+    """The model takes another share of its GPU's memory from now on.
+
+    Attributes:
+        nonce: of the order.
+        vram: bytes that it may take.
+        placed: what it takes, in words, as in `Ready`.
+        slots: routed experts that the GPU has room for now.
+        experts: routed experts in all.
+        slot_bytes: memory of those slots.
+    """
+
+    nonce: int
+    vram: int
+    placed: str
+    slots: int
+    experts: int
+    slot_bytes: int
+
+
+class Declined(Message, frozen=True, tag="declined"):
+    """What was asked for cannot be done; nothing has changed.
+
+    Attributes:
+        nonce: of the order.
+        kind: what failed.
+        message: one sentence.
+        error: class of the error in the engine.
+    """
+
+    nonce: int
+    kind: Kind
+    message: str
+    error: str = ""
+
+
 class Pong(Message, frozen=True, tag="pong"):
     """The work loop has seen a `Ping`."""
 
@@ -470,6 +517,9 @@ class Fatal(Message, frozen=True, tag="fatal"):
     retry: bool = True
 
 
-Report = Hello | Loading | Ready | Progress | Tokens | Finished | Failed | Stats | Trace | Pong | Beat | Fatal
+Report = (
+    Hello | Loading | Ready | Progress | Tokens | Finished | Failed | Stats | Trace | Resized | Declined | Pong | Beat
+    | Fatal
+)  # fmt: skip
 Event = Progress | Tokens | Finished
 """What a request's stream consists of; a `Failed` becomes an exception."""

@@ -147,6 +147,8 @@ class Process:
                 self._send(m.Stats(order.nonce, engine.stats(), engine.holdings()))
             case m.AskTrace():
                 self._send(m.Trace(order.nonce, engine.trace(order.windows)))
+            case m.Resize():
+                self._resize(engine, order)
             case m.Start() | m.Shutdown():
                 raise ProtocolError(f"a message of type {type(order).__name__} came where none may")
 
@@ -157,6 +159,13 @@ class Process:
             raise
         except Exception as error:  # noqa: BLE001  # a fault in one request is that request's
             self._send(refused(request.id, error))
+
+    def _resize(self, engine: Engine, order: m.Resize) -> None:
+        try:
+            done: m.Resized | m.Declined = engine.resize(order.vram, order.nonce)
+        except StrataError as error:  # any other leaves the device in a state that nobody knows
+            done = m.Declined(order.nonce, Kind.BAD_REQUEST, str(error), type(error).__name__)
+        self._send(done)
 
     def _live(self, engine: Engine) -> None:
         """Give a sign of life if one is due."""

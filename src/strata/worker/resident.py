@@ -3,11 +3,16 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Token, Trace
 from strata.errors import QueueFullError
+from strata.loading import resizing
+from strata.loading.device import CPU, Placement
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
 from strata.session.options import Options
@@ -21,8 +26,10 @@ from strata.worker.forms import Formed, Forms
 
 if TYPE_CHECKING:
     from strata.engine.constraint import Constraint
+    from strata.loading.learned import Learned
     from strata.loading.storage import Storage
     from strata.model import Network
+    from strata.ops.tiers.tier import Tier
     from strata.text.grammar import Grammars
 
 
@@ -71,6 +78,8 @@ class Resident:
         *,
         beside: bool = False,
         storage: "Storage | None" = None,
+        placement: Placement | None = None,
+        learned: "Learned | None" = None,
     ) -> None:
         """Put together.
 
@@ -83,8 +92,13 @@ class Resident:
             network: what the scheduler computes with.
             beside: compile the forms of answers beside the work; otherwise a submission waits for its own.
             storage: what reads its weights meanwhile.
+            placement: what it takes of its device.
+            learned: where what its cache of experts learns is kept.
         """
         self._storage = storage
+        self._placement = placement or Placement(CPU)
+        self._learned = learned
+        self._tier: Tier | None = getattr(getattr(network, "ops", None), "tier", None)
         self.ready = ready
         self.network = network
         self._scheduler = scheduler
@@ -118,6 +132,7 @@ class Resident:
             ram=setup.ram,
             ngram=setup.ngram,
             vram=setup.vram,
+            profiles=setup.profiles,
             on_load=on_load,
             options=setup.options,
             beside=True,
@@ -136,6 +151,7 @@ class Resident:
         ram: int | None = None,
         ngram: str | None = None,
         vram: int | None = None,
+        profiles: str | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
         beside: bool = False,
@@ -152,6 +168,7 @@ class Resident:
             ram: most bytes of main memory for weights; None for what is available.
             ngram: how rows of the n-gram table are read; None for what suits it.
             vram: bytes of the GPU's memory to take at most; None for all that is free.
+            profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
             beside: compile forms of answers beside the work.
@@ -161,7 +178,7 @@ class Resident:
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement, storage = load_network(
+        network, unused, placement, storage, learned = load_network(
             file,
             threads=threads,
             context=context,
@@ -172,6 +189,7 @@ class Resident:
             ngram=ngram,
             vram=vram,
             conversations=scheduling.slots,
+            profiles=None if profiles is None else Path(profiles),
             on_load=on_load,
         )
         if network.weights.mtp is not None:
@@ -193,8 +211,20 @@ class Resident:
             device=placement.device,
             placed=str(placement),
             why=placement.why,
+            notes=(learned.note,) if learned is not None and learned.note else (),
         )
-        return cls(scheduler, file.tokenizer, ready, sampling, trace, network, beside=beside, storage=storage)
+        return cls(
+            scheduler,
+            file.tokenizer,
+            ready,
+            sampling,
+            trace,
+            network,
+            beside=beside,
+            storage=storage,
+            placement=placement,
+            learned=learned,
+        )
 
     @property
     def idle(self) -> bool:
@@ -268,6 +298,8 @@ class Resident:
         began = time.monotonic()
         events = self._scheduler.tick()
         now = time.monotonic()
+        if self._learned is not None and self._tier is not None:
+            self._learned.keep(self._tier.windows)
         for read in self._scheduler.progress():
             times = self._times[read.id]
             times.started = times.started or began
@@ -287,6 +319,8 @@ class Resident:
     def stats(self) -> dict[str, Any]:
         """Counters."""
         found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        if self._tier is not None:
+            found |= self._tier.gauges()
         return found | self._storage.stats() if self._storage else found
 
     def holdings(self) -> m.Holdings:
@@ -302,9 +336,25 @@ class Resident:
         """The last windows."""
         return self._trace.export(windows).encode()
 
+    def resize(self, vram: int, nonce: int = 0) -> m.Resized:
+        """Take at most so many bytes of the GPU's memory from now on.
+
+        Raises:
+            RequestError: no such size makes sense for this model.
+            RoomError: it would grow, and so much memory is not free; nothing has changed.
+            TierError: the system cannot take slots away.
+        """
+        self._placement = resizing.resize(self._tier, self._placement, vram)
+        assert self._tier is not None, "only experts in tiers can be resized"
+        self.ready = msgspec.structs.replace(self.ready, placed=str(self._placement))
+        gauges = self._tier.gauges()
+        return m.Resized(nonce, vram, self.ready.placed, gauges["slots"], gauges["slot_experts"], gauges["slot_bytes"])
+
     def close(self) -> None:
         """Complete what is being saved."""
         self._forms.close()
+        if self._learned is not None and self._tier is not None:
+            self._learned.close(self._tier.windows)
         self._scheduler.close()
         if self._storage:
             self._storage.end()
@@ -315,7 +365,9 @@ class Resident:
         import torch
 
         free, total = torch.cuda.mem_get_info(self.ready.device)
-        taken, used = torch.cuda.memory_reserved(self.ready.device), torch.cuda.memory_allocated(self.ready.device)
+        slots = 0 if self._tier is None else self._tier.room.beside
+        taken = torch.cuda.memory_reserved(self.ready.device) + slots
+        used = torch.cuda.memory_allocated(self.ready.device) + slots
         return (m.Pool(torch.cuda.get_device_name(self.ready.device), total, free, taken, used),)
 
     def _formed(self) -> list[Answer]:

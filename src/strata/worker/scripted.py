@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from strata.engine import Sampling, Speed, Trace, WindowRecord
 from strata.engine.budget import broken
-from strata.errors import QueueFullError
+from strata.errors import QueueFullError, RequestError
 from strata.loading.files import ModelFile
 from strata.text import Tokenizer
 from strata.text.alphabet import CHARACTERS
@@ -198,6 +198,14 @@ class Scripted:
     def trace(self, windows: int | None = None) -> bytes:
         """Each unit of work that said or read something, as long as it was waited for."""
         return self._trace.export(windows).encode()
+
+    def resize(self, vram: int, nonce: int = 0) -> m.Resized:  # noqa: ARG002  # whatever is asked
+        """There is nothing to resize.
+
+        Raises:
+            RequestError: always.
+        """
+        raise RequestError("a scripted engine has no model, and takes no GPU's memory")
 
     def close(self) -> None:
         """Nothing is kept."""

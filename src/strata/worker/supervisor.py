@@ -186,11 +186,11 @@ class Supervisor:
             if entry.stage is not Stage.WAITING:
                 self._end(entry)
 
-    def ask(self, kind: type[m.AskStats | m.AskTrace | m.Ping], **more: Any) -> "Future[Any]":
+    def ask(self, kind: type[m.AskStats | m.AskTrace | m.Resize | m.Ping], **more: Any) -> "Future[Any]":
         """Ask the engine's loop something; the future holds the answering message, or an EngineError.
 
         Args:
-            kind: the message.
+            kind: the message. What the engine declines is an exception of the future's.
             more: its fields but for the nonce.
         """
         future: Future[Any] = Future()
@@ -357,14 +357,27 @@ class Supervisor:
                 self._answer(life, report)
             case m.Beat():
                 self._doing, self._stats = report.doing, report.stats
-            case m.Stats() | m.Trace() | m.Pong():
+            case m.Stats() | m.Trace() | m.Resized() | m.Pong():
+                if isinstance(report, m.Resized):
+                    self._resized(report)
                 future = self._asked.pop(report.nonce, None)
                 if future is not None and future.set_running_or_notify_cancel():
                     future.set_result(report)
+            case m.Declined():
+                future = self._asked.pop(report.nonce, None)
+                if future is not None and future.set_running_or_notify_cancel():
+                    future.set_exception(raised(report.kind, report.message, report.error))
             case m.Fatal():
                 life.fatal = Cause(report.kind, report.message, report.error, report.retry)
             case m.Hello() | m.Loading() | m.Ready() if not life.on_purpose:  # else it was told to end while it loads
                 self._come_up(life, report)
+
+    def _resized(self, report: m.Resized) -> None:
+        """The next process takes as much as this one does now, not what the first one took."""
+        if self._ready is not None:
+            self._ready = msgspec.structs.replace(self._ready, placed=report.placed)
+        if isinstance(self._engine, m.ModelEngine):
+            self._engine = msgspec.structs.replace(self._engine, vram=report.vram)
 
     def _come_up(self, life: _Life, report: m.Hello | m.Loading | m.Ready) -> None:
         match report:

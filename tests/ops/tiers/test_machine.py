@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from strata.ops.kernels import ARCHS
 from strata.ops.kernels.tiers import tiers
 for arch in ARCHS:
-    for kernel in tiers(arch)[:3]:
+    for kernel in tiers(arch)[:5]:
         signature, attributes = kernel.full_signature(), kernel.attributes()
         source = ASTSource(fn=kernel.function, signature=signature, constexprs=kernel.constants, attrs=attributes)
         built = triton.compile(
@@ -42,10 +42,10 @@ def test_a_wait_loads_and_a_message_is_released_behind_a_barrier(tmp_path):
             assert [word for word in words if word.startswith("atom")] == ["atom.global.sys.release.exch.b64"]
             assert words.count("ld.global.sys.acquire.b64") >= 2
             assert "globaltimer" in words
-        elif name == "tiers.publish":
+        elif name.startswith("tiers.publish"):
             assert [word for word in words if word.startswith("atom")] == ["atom.global.sys.release.exch.b64"]
             assert words[words.index("atom.global.sys.release.exch.b64") - 1] == "bar.sync"
         else:
             assert any(word.startswith("ld.volatile") for word in words)
         seen += 1
-    assert seen == 18
+    assert seen == 30

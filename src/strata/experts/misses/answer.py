@@ -28,7 +28,7 @@ from strata.experts.compute.steps import (
     records_bytes,
 )
 from strata.experts.kernels.activations import aligned
-from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, peek, poke
+from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, longs_at, peek, poke
 from strata.experts.kernels.record import GROUP, KEEP_AT, RECORD, SCALE_AT, START_AT, SUM_AT
 from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
@@ -50,11 +50,17 @@ SERVED, SERVED_EXPERTS, SERVED_PAIRS, BUSY, IDLE_SLEEPS, SERVED_BYTES = range(23
 # How to wait.
 STOP, BELL, RANG, SPIN, CLOCK, SYSCALL, FUTEX = range(280, 336, 8)
 TICK, TIME = 336, 352  # two words each: seconds and nanoseconds
-DESK = 384
+# Experts that are not in memory yet: address of whoever is not, the message's experts to compute now, how many these
+# are, how many are still to come, what is to be done, and how a part of it went.
+NOBODY, PICKS, PICKED, REST, STEP, FAILURE = range(368, 416, 8)
+DESK = 448
 _FACTS = 4  # words of a layer: descriptors of gate, up and down, and addresses of every expert's
 
-IDLE, ARRANGING, MULTIPLYING, FINISHING = range(4)
+IDLE, ARRANGING, MULTIPLYING, FINISHING, READING = range(5)
 """Phases of an answer."""
+
+WHOLE, PART, END = range(3)
+"""Steps: a new message; those experts of it that are picked, and nothing else; the answer is complete, or failed."""
 
 
 @njit
@@ -123,11 +129,10 @@ def sound(desk, header, counts, experts, numbers):
 
 
 @njit
-def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
-    """Compute what the message asks for. Returns 0, an item's error, `BAD_MESSAGE`, or the pool's `LOST`.
+def prepare(desk):
+    """Read a message: its rows to records, and of its experts those that are here are picked. 0 or `BAD_MESSAGE`.
 
     Args:
-        state: of the pool.
         desk: see the words above.
     """
     box, topk = peek(desk + BOX), peek(desk + TOPK)
@@ -140,14 +145,22 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         return BAD_MESSAGE
     layer, rows, count = np.int64(header[LAYER]), np.int64(header[ROWS]), np.int64(header[COUNT])
     facts = peek(desk + LAYERS) + 8 * _FACTS * layer
-    gate, up, down, where = peek(facts), peek(facts + 8), peek(facts + 16), peek(facts + 24)
-    wide, inner, threads = peek(gate + WIDTH), peek(gate + OUTPUTS), peek(state + WORKERS) + 1
+    gate, up, where, wide = peek(facts), peek(facts + 8), peek(facts + 24), peek(peek(facts) + WIDTH)
     poke(desk + NOW_LAYER, layer)
     poke(desk + NOW_COUNT, count)
     poke(desk + PHASE, ARRANGING)
 
+    # Who is here.
+    picks, picked, nobody = carray(longs_at(peek(desk + PICKS)), most), 0, peek(desk + NOBODY)
+    for i in range(count):
+        if nobody == 0 or peek(where + 24 * experts[i]) != nobody:
+            picks[picked] = i
+            picked += 1
+    poke(desk + PICKED, picked)
+    poke(desk + REST, count - picked)
+
     # Rows to records.
-    gate_size, up_size, down_size = records_bytes(gate), records_bytes(up), records_bytes(down)
+    gate_size, up_size = records_bytes(gate), records_bytes(up)
     shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)
     for t in range(rows):
         codes, scales = peek(desk + AT_CODES) + wide * t, peek(desk + AT_SCALES) + wide // 8 * t
@@ -155,6 +168,28 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         arrange(codes, scales, wide, peek(gate + ORDER), peek(gate + OFFSET), to)
         if not shares:
             arrange(codes, scales, wide, peek(up + ORDER), peek(up + OFFSET), peek(desk + UP_RECORDS) + up_size * t)
+    return 0
+
+
+@njit
+def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
+    """Compute the experts of a message that are picked. Returns 0, an item's error, or the pool's `LOST`.
+
+    Args:
+        state: of the pool.
+        desk: see the words above.
+    """
+    topk = peek(desk + TOPK)
+    most = MOST_ROWS * topk
+    experts = carray(ints_at(peek(desk + AT_EXPERTS)), most)
+    counts = carray(ints_at(peek(desk + AT_COUNTS)), most)
+    numbers = carray(ints_at(peek(desk + AT_NUMBERS)), most * MOST_ROWS)
+    picks, count = carray(longs_at(peek(desk + PICKS)), most), peek(desk + PICKED)
+    facts = peek(desk + LAYERS) + 8 * _FACTS * peek(desk + NOW_LAYER)
+    gate, up, down, where = peek(facts), peek(facts + 8), peek(facts + 16), peek(facts + 24)
+    wide, inner, threads = peek(gate + WIDTH), peek(gate + OUTPUTS), peek(state + WORKERS) + 1
+    gate_size, up_size, down_size = records_bytes(gate), records_bytes(up), records_bytes(down)
+    shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)
     others = peek(desk + GATE_RECORDS) if shares else peek(desk + UP_RECORDS)
 
     # Items.
@@ -168,8 +203,9 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     # Gate and up. A table's columns: gate's inputs, up's, gate's outputs, up's, h as records, results.
     table, column, pairs = peek(desk + TABLES), 8 * MOST_ROWS * most, 0
     poke(desk + PHASE, MULTIPLYING)
-    for i in range(count):
-        task, line = tasks + EXPERT_TASK * i, table + 8 * MOST_ROWS * i
+    for j in range(count):
+        i = picks[j]
+        task, line = tasks + EXPERT_TASK * j, table + 8 * MOST_ROWS * j
         for k in range(counts[i]):
             pair, at = np.int64(numbers[MOST_ROWS * i + k]), line + 8 * k
             t = pair // topk
@@ -186,24 +222,25 @@ def answer(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         matrix_task(task + UP, up, experts[i], counts[i], line + column, line + 3 * column)
         placed(task + GATE, peek(where + 24 * experts[i]), gate)
         placed(task + UP, peek(where + 24 * experts[i] + 8), up)
-        poke(counters + 16 * i, 0)
-        poke(counters + 16 * i + 8, inner)
-        poke(task + DONE, counters + 16 * i)
+        poke(counters + 16 * j, 0)
+        poke(counters + 16 * j + 8, inner)
+        poke(task + DONE, counters + 16 * j)
         poke(task + ORDER_AT, peek(down + ORDER))
         poke(task + OFFSET_AT, peek(down + OFFSET))
         poke(task + RECORDS, line + 4 * column)
-        cut(items + i * up_parts * ITEM, peek(desk + UP_CODE_AT), task, inner, up_part)
+        cut(items + j * up_parts * ITEM, peek(desk + UP_CODE_AT), task, inner, up_part)
     failed = run_all(state, items, count * up_parts, shared)
     if failed != 0:
         return failed
 
     # Down, straight to where the GPU looks. The tasks of before are done with.
     poke(desk + PHASE, FINISHING)
-    for i in range(count):
-        task, line = tasks + EXPERT_TASK * i, table + 8 * MOST_ROWS * i
+    for j in range(count):
+        i = picks[j]
+        task, line = tasks + EXPERT_TASK * j, table + 8 * MOST_ROWS * j
         matrix_task(task, down, experts[i], counts[i], line + 4 * column, line + 5 * column)
         placed(task, peek(where + 24 * experts[i] + 16), down)
-        cut(items + i * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
+        cut(items + j * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
     failed = run_all(state, items, count * down_parts, shared)
     poke(desk + SERVED_EXPERTS, peek(desk + SERVED_EXPERTS) + count)
     poke(desk + SERVED_PAIRS, peek(desk + SERVED_PAIRS) + pairs)
@@ -264,6 +301,7 @@ class Desk:
             ITEMS: ITEM * parts,
             TASKS: EXPERT_TASK * most,
             COUNTERS: 16 * most,
+            PICKS: 8 * most,
         }
         held = {name: aligned(size) for name, size in rooms.items()}
         for memory in held.values():
@@ -290,6 +328,10 @@ class Desk:
     def address(self) -> int:
         """Of the words."""
         return self.words.ctypes.data
+
+    def array(self, word: int, count: int) -> NDArray[np.int64]:
+        """What a word is the address of, as ``int64 [count]``; a view."""
+        return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(self[word]))
 
     def __getitem__(self, word: int) -> int:
         """A word by its offset in bytes."""

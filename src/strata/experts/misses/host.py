@@ -8,14 +8,14 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.errors import TierError
+from strata.errors import StrataError, TierError
 from strata.experts import cpu
 from strata.experts.compute.moe import Expert
 from strata.experts.compute.steps import gate_up
@@ -33,8 +33,27 @@ TICK = 0.002
 """Seconds it sleeps at a time behind that. A ring ends a sleep at once."""
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
-_PHASES = ("reading the message", "laying out rows", "gate and up", "down")
+_PHASES = ("reading the message", "laying out rows", "gate and up", "down", "waiting for the disk")
 _STOPPED = 5.0  # seconds a loop has to end after it was asked to
+
+
+class Disk(Protocol):
+    """Whoever reads experts that are not in memory: `strata.memory.tier.Stock`, or another with its interface."""
+
+    @property
+    def nobody(self) -> int:
+        """The address of whoever is not in memory."""
+        ...
+
+    def visit(
+        self, layer: int, wanted: NDArray[np.int64], stop: Callable[[], bool]
+    ) -> Generator[NDArray[np.int64], None, None]:
+        """Bring experts into memory and their addresses into the table; each group stays until the next is asked for.
+
+        Raises:
+            StrataError: they cannot be read, or take too long, or `stop` says that nobody wants them.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class Fault:
         ended: threads that have ended.
         running: whether the loop runs.
         reason: the error that ended the loop, or nothing.
+        disk: what became of experts that were to be read, or nothing.
     """
 
     code: int
@@ -64,6 +84,7 @@ class Fault:
     ended: tuple[str, ...]
     running: bool
     reason: str
+    disk: str = ""
 
     def __str__(self) -> str:
         what = {
@@ -73,6 +94,7 @@ class Fault:
             box.FAILED_ITEM: "an item of work failed",
             box.CLOSED: "the host loop was closed while a window ran",
             box.ENDED: "the host loop ended",
+            box.UNREAD: "experts could not be read from the disk",
         }.get(self.code, f"code {self.code}")
         shown = ", ".join(map(str, self.experts[:12])) + (" ..." if len(self.experts) > 12 else "")
         parts = [f"{what}: layer {self.layer}, experts {shown}" if self.experts else f"{what}: layer {self.layer}"]
@@ -82,6 +104,8 @@ class Fault:
             parts.append(f"it has been at {self.phase} for {self.seconds:.1f} s")
         elif self.code == box.FINE:
             parts.append("the loop runs and has answered since" if self.message else "the loop runs")
+        if self.disk:
+            parts.append(self.disk)
         if self.busy:
             parts.append(f"in the middle of an item: {', '.join(self.busy)}")
         if self.ended:
@@ -126,6 +150,7 @@ class HostLoop:
         cpus: Sequence[int | None] = (None,),
         *,
         addresses: NDArray[np.int64] | None = None,
+        disk: Disk | None = None,
         spin: float = SPIN,
     ) -> None:
         """Lay everything out; `start` begins.
@@ -136,6 +161,7 @@ class HostLoop:
             layers: types and shapes of each layer's experts, and where they lie unless `addresses` says.
             cpus: processors of the threads, the loop's own first; None for one that may run anywhere.
             addresses: of each expert's gate, up and down, ``int64 [L, E, 3]``; may change while nothing is served.
+            disk: reads those whose address is nobody's; None where all are in memory.
             spin: seconds it looks before it sleeps.
 
         Raises:
@@ -156,6 +182,8 @@ class HostLoop:
         for word, function in ((a.CLOCK, library.clock_gettime), (a.SYSCALL, library.syscall)):
             self._desk[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
         self._desk[a.FUTEX] = _FUTEX[platform.machine()]
+        self._disk, self._unread = disk, ""
+        self._desk[a.NOBODY] = 0 if disk is None else disk.nobody
         self._desk[a.SPIN] = round(spin * 1e9)
         self._desk[a.TICK + 8] = round(TICK * 1e9)
         self._pool = Pool(tuple(cpus), spin=min(2000.0, spin * 1e6))
@@ -216,7 +244,7 @@ class HostLoop:
         phase = _PHASES[self._desk[a.PHASE]] if self._desk[a.SERVING] else ""
         return Fault(
             abort, gave_up or int(self._words[0]), int(header[box.LAYER]), tuple(experts.tolist()), phase, seconds,
-            tuple(busy), tuple(ended), self.running, self._reason,
+            tuple(busy), tuple(ended), self.running, self._reason, self._unread,
         )  # fmt: skip
 
     def recover(self, patience: float = 0.0) -> None:
@@ -236,8 +264,9 @@ class HostLoop:
             raise TierError(f"the host is still at an earlier window: {self.fault() or self._stuck()}")
         self._words[1] = self._words[0]
         self._words[2] = self._words[3] = 0
-        self._desk[a.SERVING] = 0
+        self._desk[a.SERVING] = self._desk[a.STEP] = 0
         self._desk[a.STOP] = 0
+        self._unread = ""
         if self._thread is not None and self._thread.is_alive():
             if self._waiting:
                 self._reason = ""
@@ -285,6 +314,9 @@ class HostLoop:
             while True:
                 try:
                     self._pool.run(self._run, self._desk.address)
+                    while self._desk[a.SERVING] and not self._desk[a.STOP]:
+                        self._fetch()
+                        self._pool.run(self._run, self._desk.address)
                     reason: Any = "it was stopped"
                 except KernelError as error:
                     reason = error
@@ -298,6 +330,36 @@ class HostLoop:
         except BaseException as error:  # noqa: BLE001  # told by whoever asks
             self._reason = f"{type(error).__name__}: {error}"
             self._release(box.ENDED)
+
+    def _fetch(self) -> None:
+        """Some of a message's experts are not in memory: ask for all of them, and compute each when it is there.
+
+        What is left to do is to end the answer, which whoever calls the loop again does.
+
+        Raises:
+            KernelError: a worker thread ended.
+        """
+        assert self._disk is not None, "an address is nobody's only where there is a disk"
+        desk, m = self._desk, self.mailbox
+        layer, count = desk[a.NOW_LAYER], desk[a.NOW_COUNT]
+        experts = m.view(self.memory, m.experts, np.int32, m.pairs)[:count].astype(np.int64)
+        place = {expert: i for i, expert in enumerate(experts.tolist())}
+        picks = self._desk.array(a.PICKS, m.pairs)
+        desk[a.FAILURE] = 0
+        try:
+            with contextlib.closing(self._disk.visit(layer, experts, lambda: bool(desk[a.STOP]))) as groups:
+                for group in groups:
+                    picks[: len(group)] = [place[expert] for expert in group.tolist()]
+                    desk[a.PICKED], desk[a.STEP] = len(group), a.PART
+                    self._pool.run(self._run, desk.address)
+                    if not desk[a.SERVING] or desk[a.STOP]:
+                        return  # an item failed, which whoever waits has been told
+        except KernelError:
+            raise
+        except StrataError as error:
+            self._unread = str(error)
+            desk[a.FAILURE] = box.UNREAD
+        desk[a.STEP] = a.END
 
     def _release(self, code: int) -> None:
         """Let nobody wait any longer."""

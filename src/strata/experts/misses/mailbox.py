@@ -34,7 +34,7 @@ MOST_ROWS = 8
 """Rows of a window; also the places for the pairs of an expert."""
 
 # Codes of ABORT, and of the loop that serves.
-FINE, LOST, BAD_MESSAGE, FAILED_ITEM, CLOSED, ENDED = 0, -1, 1, 2, 3, 4
+FINE, LOST, BAD_MESSAGE, FAILED_ITEM, CLOSED, ENDED, UNREAD = 0, -1, 1, 2, 3, 4, 5
 
 BROKEN = 1 << 62
 """What DONE is where there will be no answer; above all numbers, so whoever waits goes on."""

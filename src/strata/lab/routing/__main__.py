@@ -20,6 +20,7 @@ from strata.lab.routing.results import table, write, write_json
 from strata.lab.routing.trace import Trace, TraceWriter
 from strata.lab.routing.tuning import tuned
 from strata.lab.routing.windows import visits
+from strata.model.ops import WINDOW_ROWS
 
 OTHERS = 1_000_000
 """Number of the first conversation that a profile is learned from; no conversation that is played has it."""
@@ -31,7 +32,8 @@ SIZES = (5, 8, 12, 17, 24, 32, 40, 50, 60)
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(prog="python -m strata.lab.routing", description=__doc__)
-    parser.add_argument("what", choices=["check", "compare", "tune", "heat", "drafts", "reading", "make"])
+    kinds = ["check", "compare", "tune", "heat", "drafts", "reading", "make", "record"]
+    parser.add_argument("what", choices=kinds)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=12_000, help="rows that are played")
     parser.add_argument("--learned", type=int, default=8_000, help="rows of other conversations that make the profile")
@@ -41,11 +43,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--link", type=float, default=51.0, help="GB/s of the link that experts cross for `reading`")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
-    parser.add_argument("--out", type=Path, help="where `make` writes a recording")
+    parser.add_argument("--out", type=Path, help="where `make` and `record` write a recording")
+    real = parser.add_argument_group("record", "what a real model visits in texts of your own")
+    real.add_argument("--model", help="a GGUF file; without, the model in the box")
+    real.add_argument("--text", type=Path, nargs="+", default=(), help="texts, each a conversation")
+    real.add_argument("--window", type=int, default=4, help="tokens of the text that a window takes, 1 to 8")
+    real.add_argument("--answer", type=int, default=0, help="let the model go on behind each text, by so many tokens")
+    real.add_argument("--most", type=int, help="tokens of each text that are looked at")
+    real.add_argument("--device", default="auto", help="as everywhere")
+    real.add_argument("--vram", help="as everywhere, such as 12GB")
+    real.add_argument("--threads", type=int, help="as everywhere")
     given = parser.parse_args(arguments)
     try:
-        commands = {"check": check, "compare": compare, "tune": tune, "heat": heat, "drafts": drafts}
-        (commands | {"reading": reading, "make": make})[given.what](given)
+        {
+            "check": check, "compare": compare, "tune": tune, "heat": heat, "drafts": drafts, "reading": reading,
+            "make": make, "record": recorded,
+        }[given.what](given)  # fmt: skip
     except StrataError as error:
         print(error, file=sys.stderr)
         return 1
@@ -190,6 +203,25 @@ def make(given: argparse.Namespace) -> None:
             for i in range(0, len(rows), 4):
                 writer.window(number, rows[i : i + 4], conversation)
                 number += 1
+
+
+def recorded(given: argparse.Namespace) -> None:
+    """Write what a model visits in some texts."""
+    from strata.api import load
+    from strata.config.kinds import Bytes, UnfitError
+    from strata.lab.routing.record import record
+
+    if given.out is None or not given.text:
+        raise StrataError("say which texts, and where to: --text FILE... --out FILE")
+    if not 1 <= given.window <= WINDOW_ROWS or given.answer < 0:
+        raise StrataError(f"a window takes 1 to {WINDOW_ROWS} tokens, and an answer has 0 or more")
+    try:
+        vram = None if given.vram is None else Bytes().check(given.vram)
+    except UnfitError as error:
+        raise StrataError(f"--vram must be {error}, not {given.vram!r}") from None
+    with load(given.model, device=given.device, vram=vram, threads=given.threads) as model:
+        windows = record(model, given.text, given.out, rows=given.window, answer=given.answer, most=given.most)
+        print(f"{windows} windows on {model.ready.placed}; `compare --trace {given.out}` plays them")
 
 
 if __name__ == "__main__":

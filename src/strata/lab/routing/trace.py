@@ -99,7 +99,7 @@ class TraceWriter:
         number: int,
         rows: NDArray[np.integer],
         conversation: int | NDArray[np.integer] = 0,
-        kept: int | None = None,
+        kept: int | NDArray[np.bool_] | None = None,
     ) -> None:
         """Add one window.
 
@@ -107,7 +107,7 @@ class TraceWriter:
             number: which it is; rows of one window share it.
             rows: [T, L, topk].
             conversation: whose rows they are.
-            kept: how many of them were committed; all unless said.
+            kept: how many of them were committed, or which, bool [T]; all unless said.
 
         Raises:
             TraceError: the rows do not fit the recording, or cannot be written.
@@ -119,7 +119,9 @@ class TraceWriter:
             )
         facts = np.zeros(len(rows), ROW)
         facts["conversation"], facts["window"] = conversation, number
-        facts["kept"] = np.arange(len(rows)) < (len(rows) if kept is None else kept)
+        facts["kept"] = (
+            kept if isinstance(kept, np.ndarray) else np.arange(len(rows)) < (len(rows) if kept is None else kept)
+        )
         self._facts.append(facts)
         self._rows.append(np.sort(rows.astype("<u2"), axis=-1))
         self._held += len(rows)

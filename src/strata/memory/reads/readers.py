@@ -58,19 +58,24 @@ class Ticket:
         ended: when the last was done; 0 before.
     """
 
-    def __init__(self, words: Words, files: Sequence[ReadFile], keeps: Any) -> None:
+    def __init__(
+        self, words: Words, files: Sequence[ReadFile], keeps: Any, told: threading.Event | None = None
+    ) -> None:
         self.began = time.perf_counter()
         self.ended = 0.0
         self._keeps = keeps
+        self._told = told
         self._files = files
         self._items, self._ways = words
         count = len(self._items)
         self._batch = np.array([self._items.ctypes.data, count, 0, 0], np.int64)
         self._lock = threading.Lock()
         self._left = count
+        self._inside = 0  # threads that take part now
+        self._lost = ""
         self._done = threading.Event()
         if not count:
-            self._finish(0)
+            self._leave(0)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -102,18 +107,37 @@ class Ticket:
 
     def run(self, scratch: int, functions: tuple[int, int]) -> None:
         """Take part, in a thread whose buffer is given."""
-        taken = pread.runner()(self._batch.ctypes.data, self._ways.ctypes.data, *functions, scratch)
-        if taken:
-            self._finish(taken)
-
-    def _finish(self, taken: int) -> None:
         with self._lock:
-            self._left -= taken
-            if self._left == 0:
-                self.ended = time.perf_counter()
-                self._done.set()
+            if self._lost:
+                return
+            self._inside += 1
+        taken = 0
+        try:
+            taken = pread.runner()(self._batch.ctypes.data, self._ways.ctypes.data, *functions, scratch)
+        finally:
+            with self._lock:
+                self._inside -= 1
+                self._leave(taken)
+
+    def lose(self, error: BaseException) -> None:
+        """A thread failed while it took part: nobody reads what it had in hand, and nothing more is begun."""
+        with self._lock:
+            self._lost = self._lost or f"{type(error).__name__}: {error}"
+            self._batch[pread.STOP // 8] = 1
+            self._leave(0)
+
+    def _leave(self, taken: int) -> None:
+        self._left -= taken
+        if not self._done.is_set() and (self._left == 0 or (self._lost and self._inside == 0)):
+            self.ended = time.perf_counter()
+            self._done.set()
+            if self._told is not None:
+                self._told.set()
 
     def _check(self) -> None:
+        if self._lost:
+            names = ", ".join(sorted({str(file.path) for file in self._files}))
+            raise StorageError(f"{names}: a thread failed while it was reading ({self._lost}); ask again")
         results = self._items[:, pread.RESULT // 8]
         for i in np.flatnonzero(results <= 0).tolist():
             number, file = -int(results[i]), self._files[i if len(self._files) > 1 else 0]
@@ -153,15 +177,16 @@ class Readers:
         """How many there are."""
         return self._count
 
-    def submit(self, items: Sequence[Item], keeps: Any = None) -> Ticket:
+    def submit(self, items: Sequence[Item], keeps: Any = None, told: threading.Event | None = None) -> Ticket:
         """Begin to read.
 
         Args:
             items: what, in the order in which it is begun.
             keeps: what must live until everything has been read: the memory that is written to.
+            told: set when everything has been read, or will not be.
         """
         parts = [part for item in items for part in _parts(item)]
-        return self._begun(Ticket(_words(parts), [part.file for part in parts], keeps))
+        return self._begun(Ticket(_words(parts), [part.file for part in parts], keeps, told))
 
     def submit_rows(self, file: ReadFile, offsets: I64, nbytes: int, targets: I64, keeps: Any = None) -> Ticket:
         """Begin to read many short pieces of one length.
@@ -230,9 +255,14 @@ def _end(tickets: "queue.SimpleQueue[Ticket | None]", threads: int) -> None:
 
 
 def _serve(tickets: "queue.SimpleQueue[Ticket | None]", functions: tuple[int, int]) -> None:
-    scratch = pread.aligned(pread.SCRATCH, 65536)
+    scratch: NDArray[np.uint8] | None = None
     while (ticket := tickets.get()) is not None:
-        ticket.run(scratch.ctypes.data, functions)
+        try:
+            if scratch is None:
+                scratch = pread.aligned(pread.SCRATCH, 65536)
+            ticket.run(scratch.ctypes.data, functions)
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the ticket says it; the thread goes on
+            ticket.lose(error)
         del ticket  # it keeps memory alive, and the next may be long in coming
 
 

@@ -9,3 +9,7 @@ class SlotError(StrataError):
 
 class ProfileError(StrataError):
     """A learned profile cannot be used or written; the text is the reason."""
+
+
+class NoProfileError(ProfileError):
+    """There is none yet, as before every first start."""

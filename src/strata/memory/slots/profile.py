@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.memory.slots.errors import ProfileError
+from strata.memory.slots.errors import NoProfileError, ProfileError
 
 MAGIC = b"StrataXP"
 VERSION = 1
@@ -83,12 +83,13 @@ class Profile:
             shape: its L and E.
 
         Raises:
-            ProfileError: there is none, it is torn or damaged, or it is of another model.
+            NoProfileError: there is none.
+            ProfileError: it is torn or damaged, or of another model.
         """
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            raise ProfileError(f"there is no learned profile at {path} yet") from error
+            raise NoProfileError(f"there is no learned profile at {path} yet") from error
         except OSError as error:
             raise ProfileError(f"the learned profile {path} cannot be read: {error.strerror or error}") from error
         try:

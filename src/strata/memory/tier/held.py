@@ -23,7 +23,8 @@ class Held:
     """Slots of several sizes, each of which holds one expert of a layer of its size, or none.
 
     A slot is free, coming (its expert is being read), or ready. Ready ones may be pinned, as often as they are in use;
-    pinned and coming ones are never taken away.
+    pinned and coming ones are never taken away. Nor are those that are shown: somebody who cannot be asked, such as a
+    GPU in the middle of a window, may read them at any time until the next `show`.
 
     Args:
         classes: of each layer: its slots' size.
@@ -33,6 +34,7 @@ class Held:
 
     Attributes:
         slot_of: int32 [L, E]; -1 for an expert that has no slot.
+        twice: bool [L, E], whoever has a copy elsewhere: the first to go, and never shown.
     """
 
     def __init__(
@@ -46,18 +48,20 @@ class Held:
         self._half_life = half_life
         self._now = 0.0
         self.slot_of = np.full((layers, experts), -1, np.int32)
+        self.twice = np.zeros((layers, experts), np.bool_)
         self._score = np.full((layers, experts), -np.inf)
         self._owner = [np.full(count, -1, np.int64) for count in slots]
         self._pins = [np.zeros(count, np.int64) for count in slots]
         self._ready = [np.zeros(count, np.bool_) for count in slots]
+        self._shown = [np.zeros(count, np.bool_) for count in slots]
         self._free = [list(range(count - 1, -1, -1)) for count in slots]
 
     def begin(self) -> None:
         """A pass begins: time goes on."""
         self._now += 1.0
 
-    def seen(self, layer: int, experts: I64) -> None:
-        """Different experts of a layer are visited."""
+    def seen(self, layer: int | I64, experts: I64) -> None:
+        """Different experts of a layer, or of one layer each, are visited."""
         self._score[layer, experts] = np.logaddexp2(self._score[layer, experts], self._now / self._half_life)
 
     def holds(self, layer: int, experts: I64) -> NDArray[np.bool_]:
@@ -124,9 +128,52 @@ class Held:
             self._forget(kind, slot)
             self._free[kind].append(slot)
 
+    def show(self, least: Sequence[int]) -> bool:
+        """Choose anew who is shown: of each class those of the highest scores, but for some slots.
+
+        Whoever was shown before and is not now can be taken away from now on; nobody may still be reading it.
+
+        Args:
+            least: slots of each class that are not shown, at least: those that can be had for others.
+
+        Returns:
+            Whether anything is different now.
+        """
+        changed = False
+        for kind, count in enumerate(least):
+            ready = np.flatnonzero(self._ready[kind])
+            owners = self._owner[kind][ready]
+            only = ~self.twice.reshape(-1)[owners]
+            ready, owners = ready[only], owners[only]
+            most = max(0, self.slots(kind) - count)
+            if len(ready) > most:
+                ready = ready[np.argpartition(-self._score.reshape(-1)[owners], most)[:most]]
+            now = np.zeros(self.slots(kind), np.bool_)
+            now[ready] = True
+            changed |= not np.array_equal(now, self._shown[kind])
+            self._shown[kind] = now
+        return changed
+
+    @property
+    def shown(self) -> NDArray[np.bool_]:
+        """Bool [L, E]: who may be read at any time."""
+        found = np.zeros(self.slot_of.shape, np.bool_)
+        for kind, shown in enumerate(self._shown):
+            found.reshape(-1)[self._owner[kind][shown]] = True
+        return found
+
     def slots(self, kind: int) -> int:
         """How many a class has."""
         return len(self._owner[kind])
+
+    @property
+    def free(self) -> list[int]:
+        """Slots of each class that hold nobody."""
+        return [len(free) for free in self._free]
+
+    def used(self, kind: int) -> int:
+        """Slots of a class that are in use or coming and are not shown."""
+        return int(((self._pins[kind] > 0) & ~self._shown[kind]).sum())
 
     @property
     def held(self) -> int:
@@ -140,12 +187,12 @@ class Held:
 
     def _evict(self, kind: int, count: int, most: NDArray[np.float64] | None) -> list[int]:
         """Slots of the lowest scores, of equal ones the first; no more than `most` says of each who wants one."""
-        open_ = np.flatnonzero(self._ready[kind] & (self._pins[kind] == 0))
+        open_ = np.flatnonzero(self._ready[kind] & (self._pins[kind] == 0) & ~self._shown[kind])
         owners = self._owner[kind][open_]
-        scores = self._score.reshape(-1)[owners]
-        order = np.argsort(scores, kind="stable")[:count]
+        scores, twice = self._score.reshape(-1)[owners], self.twice.reshape(-1)[owners]
+        order = np.lexsort((scores, ~twice))[:count]
         if most is not None:
-            above = np.flatnonzero(scores[order] > most[: len(order)])
+            above = np.flatnonzero(~twice[order] & (scores[order] > most[: len(order)]))
             order = order[: above[0]] if len(above) else order
         chosen: list[int] = open_[order].tolist()
         return chosen

@@ -2,19 +2,19 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.memory.arena.filling import HEADROOM, Filling, fill
-from strata.memory.arena.region import Region
-from strata.memory.arena.shape import Expert, SlotShape, shape_of
+from strata.memory.arena.filling import HEADROOM, Filling
+from strata.memory.arena.shape import Expert
 from strata.memory.errors import StorageError
-from strata.memory.reads import Item, Readers, Ticket
+from strata.memory.reads import Readers, Ticket
 from strata.memory.tier.held import HALF_LIFE, Held
+from strata.memory.tier.room import Room
 
 GROUP = 32
 """Most experts that are waited for together."""
@@ -57,7 +57,6 @@ class ExpertTier:
 
     Attributes:
         stats: what visits met so far.
-        held: which experts are here.
 
     Raises:
         StorageError: fewer than `least` experts of a size fit.
@@ -66,46 +65,38 @@ class ExpertTier:
     def __init__(
         self, layers: Sequence[Expert], readers: Readers, nbytes: int, *, least: int = 1, half_life: float = HALF_LIFE
     ) -> None:
-        self._layers = tuple(layers)
         self._readers = readers
-        self._experts = layers[0][0].experts
-        shapes = [shape_of(expert) for expert in layers]
-        self._shapes = sorted(set(shapes), key=lambda shape: shape.parts)
-        self._class = [self._shapes.index(shape) for shape in shapes]
-        ones = -(-max(max(shape.parts) for shape in self._shapes) // 4096) * 4096
-        numbers = [self._class.count(kind) * self._experts for kind in range(len(self._shapes))]
-        counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
-        firsts = np.cumsum([ones, *(n * shape.nbytes for n, shape in zip(counts, self._shapes, strict=True))])
-        self._first = firsts[:-1].tolist()
-        self._region = Region(int(firsts[-1]))
-        self._region.array[:ones] = 0xFF
-        self.held = Held(self._class, self._experts, counts, half_life)
-        self._addresses = np.full((len(layers), len(layers[0]), self._experts), self._region.address, np.int64)
+        self._room = Room(layers, nbytes, least=least, half_life=half_life)
         self.stats = TierStats()
+
+    @property
+    def held(self) -> Held:
+        """Which experts are here."""
+        return self._room.held
 
     @property
     def experts(self) -> int:
         """Of a layer."""
-        return self._experts
+        return self._room.experts
 
     @property
     def nbytes(self) -> int:
         """Bytes of all slots."""
-        return len(self._region)
+        return len(self._room.region)
 
     @property
     def slots(self) -> int:
         """Experts that can be here at once."""
-        return sum(self.held.slots(kind) for kind in range(len(self._shapes)))
+        return self._room.slots
 
     @property
     def end(self) -> int:
         """Address behind the last byte that may be read."""
-        return self._region.address + len(self._region)
+        return self._room.region.address + len(self._room.region)
 
     def addresses(self, layer: int) -> I64:
         """Where the parts of a layer's experts are now: int64 [parts, E], a view that follows."""
-        found: I64 = self._addresses[layer]
+        found: I64 = self._room.addresses[layer].T
         return found
 
     def visit(self, layer: int, wanted: I64) -> Generator[I64, None, None]:
@@ -165,43 +156,22 @@ class ExpertTier:
         Which ones nobody knows yet; they are the first to give way. See `strata.memory.arena.filling.fill` for the
         arguments and for what stops it.
         """
-        pairs = self._first_ones()
-        items = []
-        for layer, experts in pairs:
-            given = self._claim(layer, experts, force=True)
-            items += [item for expert, slot in given for item in self._items(layer, expert, slot)]
-        total = sum(item.nbytes for item in items)
-        items.sort(key=lambda item: (str(item.file.path), item.offset))
-        try:
-            done = fill(self._region, items, self._readers, total=total, on_progress=on_progress, stop=stop,
-                        available=available, headroom=headroom)  # fmt: skip
-        except BaseException:
-            for layer, experts in pairs:
-                self.held.failed(layer, experts)
-            raise
-        for layer, experts in pairs:
-            self._land(layer, experts)
-            self.held.release(layer, experts)
-        return done
+        return self._room.fill(
+            self._room.first_ones(), self._readers, on_progress=on_progress, stop=stop, available=available,
+            headroom=headroom,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Give the memory back. Nobody may be reading experts."""
-        self._region.give_back()
-
-    def _claim(self, layer: int, experts: I64, *, force: bool) -> list[tuple[int, int]]:
-        """Slots for experts; whoever had them has no address from now on."""
-        given, out = self.held.claim(layer, experts, force=force)
-        for gone in out:
-            self._addresses[gone[0], :, gone[1]] = self._region.address
-        return given
+        self._room.close()
 
     def _ask(self, layer: int, experts: I64, force: bool) -> tuple[Ticket, I64] | None:
         """Begin to read some; None if no slot can be had."""
-        given = self._claim(layer, experts, force=force)
+        given = self._room.claim(layer, experts, force=force)
         if not given:
             return None
-        items = [item for expert, slot in given for item in self._items(layer, expert, slot)]
-        return self._readers.submit(items, self._region), np.array([expert for expert, _ in given], np.int64)
+        items = [item for expert, slot in given for item in self._room.items(layer, expert, slot)]
+        return self._readers.submit(items, self._room.region), np.array([expert for expert, _ in given], np.int64)
 
     def _arrived(self, layer: int, ticket: Ticket, experts: I64) -> I64:
         began = time.perf_counter()
@@ -213,61 +183,5 @@ class ExpertTier:
             raise
         self.stats.waited += time.perf_counter() - began
         self.stats.read += ticket.nbytes
-        self._land(layer, experts)
+        self._room.land(layer, experts)
         return experts
-
-    def _land(self, layer: int, experts: I64) -> None:
-        shape, where = self._shapes[self._class[layer]], self._layers[layer]
-        for expert in experts.tolist():
-            slot = self._slot(layer, int(self.held.slot_of[layer, expert]))
-            self._addresses[layer, :, expert] = shape.places(where, expert, slot)
-        self.held.landed(layer, experts)
-
-    def _slot(self, layer: int, number: int) -> int:
-        """Address of a slot."""
-        kind = self._class[layer]
-        return self._region.address + int(self._first[kind]) + number * self._shapes[kind].nbytes
-
-    def _items(self, layer: int, expert: int, number: int) -> Iterator[Item]:
-        return self._shapes[self._class[layer]].items(self._layers[layer], expert, self._slot(layer, number))
-
-    def _first_ones(self) -> list[tuple[int, I64]]:
-        """Experts to begin with: of each layer of a size as many as its share of the slots."""
-        found = []
-        for kind in range(len(self._shapes)):
-            layers = [i for i, own in enumerate(self._class) if own == kind]
-            each, more = divmod(self.held.slots(kind), len(layers))
-            for at, layer in enumerate(layers):
-                found.append((layer, np.arange(min(self._experts, each + (at < more)), dtype=np.int64)))
-        return [(layer, experts) for layer, experts in sorted(found, key=lambda pair: pair[0]) if len(experts)]
-
-
-def shared_out(
-    shapes: Sequence[SlotShape], experts: Sequence[int], nbytes: int, least: int, *, beside: int = 0
-) -> list[int]:
-    """Slots of each shape: the same share of the experts of each, no more than there are.
-
-    Args:
-        shapes: of slots.
-        experts: that have each shape.
-        nbytes: for all slots together, and what else lies there.
-        least: slots of each shape at least, if there are so many experts.
-        beside: bytes that are for something else.
-
-    Raises:
-        StorageError: so many do not fit; says how many bytes would do.
-    """
-    nbytes -= beside
-    wanted = sum(shape.nbytes * count for shape, count in zip(shapes, experts, strict=True))
-    counts = [min(count, max(min(least, count), count * max(nbytes, 0) // wanted)) for count in experts]
-    needed = sum(shape.nbytes * min(least, count) for shape, count in zip(shapes, experts, strict=True))
-    if needed > nbytes:
-        raise StorageError(f"{nbytes + beside} bytes are too few for experts; at least {needed + beside} are needed")
-    # A size that got its least takes it from the largest.
-    while sum(shape.nbytes * count for shape, count in zip(shapes, counts, strict=True)) > nbytes:
-        slack = [
-            shape.nbytes * (count - min(least, full))
-            for shape, count, full in zip(shapes, counts, experts, strict=True)
-        ]
-        counts[slack.index(max(slack))] -= 1
-    return counts

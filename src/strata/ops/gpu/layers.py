@@ -38,10 +38,10 @@ SCORED = 64
 SCORED_ROWS = 8
 """Rows for which it does so together."""
 
-SCORERS = 128
+SCORERS = 256
 """Most programs that score one conversation's rows."""
 
-CHOOSERS = 8
+CHOOSERS = 16
 """Warps that choose."""
 
 FEW = 8192
@@ -247,7 +247,7 @@ class Layers:
         qsa.attend[(count, q.nkv, parts)](
             query, keys, values, chosen, *rows_, *paged, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
-            LANES=min(64, q.hd), SPLIT=self._split, **common, num_warps=8, num_stages=3,
+            LANES=min(128, q.hd), SPLIT=self._split, **common, num_warps=8, num_stages=2,
         )  # fmt: skip
         out = Rows.empty(count, q.nh * q.hd, device)
         lanes = min(64, q.hd)

@@ -187,6 +187,13 @@ class GpuOps(Layers):
         recorded[0].replay()
         return recorded[1]
 
+    def eager(self) -> None:
+        """Record nothing any more, and repeat nothing that was recorded: for those who look at every launch."""
+        self._graphs = False
+        self.recorded.clear()
+        self._small.clear()
+        self._following.again = None
+
     @property
     def graphs(self) -> bool:
         """Whether launches are recorded."""

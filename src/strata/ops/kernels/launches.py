@@ -63,7 +63,7 @@ def noted(run: Callable[[], None]) -> list[Launch]:
         return launch(kernel, *args, warmup=True, **more)
 
     knobs.runtime.jit_cache_hook, JITFunction.run = note, only_looked_at
-    torch.empty, torch.empty_like = torch.zeros, torch.zeros_like
+    torch.empty, torch.empty_like = torch.zeros, torch.zeros_like  # type: ignore[assignment]
     try:
         run()
     finally:

@@ -31,14 +31,24 @@ def tiers(arch: int) -> list[Kernel]:
     link = dict.fromkeys(("link_experts", "link_counts", "link_pairs", "link_totals"), _I)
     shared = {"box": _U, "state": _L}
     publish = {
-        **plan, "q": _I, "s": _F, **shared, "split": _I, **link, "visits": _I, "sums": _L, "layer": "i32", "T": "i32",
+        **plan, "q": _I, "s": _F, **shared, "split": _I, **link, "hosts": _I, "visits": _I, "sums": _L, "places": _L,
+        "nobody": "i64", "layer": "i32", "T": "i32",
     }  # fmt: skip
     awaiting = {**shared, "sums": _L, "layer": "i32"}
-    taking = {"counts": _I, "pairs": _I, **shared, "y": _F}
+    taking = {"counts": _I, "pairs": _I, "hosts": _I, **shared, "y": _F}
+    halves = [
+        kernel
+        for disk, tail in ((False, ""), (True, ".disk"))
+        for kernel in (
+            _kernel(
+                f"publish{tail}", kernels.publish, publish, {**common, **box, "BLOCK": BLOCK, "DISK": disk}, BOX_WARPS
+            ),
+            _kernel(f"take{tail}", kernels.take, taking, {**common, **results, "BLOCK": TAKEN, "DISK": disk}, 4),
+        )
+    ]
     return [
-        _kernel("publish", kernels.publish, publish, {**common, **box, "BLOCK": BLOCK}, BOX_WARPS),
         _kernel("await_host", kernels.await_host, awaiting, pdl, 1),
-        _kernel("take", kernels.take, taking, {**common, **results, "BLOCK": TAKEN}, 4),
+        *halves,
         *(_bring(types, pdl) for types in _TYPES),
     ]
 

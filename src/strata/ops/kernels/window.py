@@ -118,12 +118,12 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     select = {"FEW": 8192, "TILE": 8}
     lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
-    eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 64, "SPLIT": split}
+    eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 128, "SPLIT": split}
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
         _kernel("qsa.prepare.q8", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells, **eight}, heads),
         _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
-        _kernel("qsa.choose", qsa.choose, scored, budget | select, 8),
+        _kernel("qsa.choose", qsa.choose, scored, budget | select, 16),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),

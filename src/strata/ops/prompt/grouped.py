@@ -152,10 +152,11 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
         scales[1], x, h, slots.slot_of, *grouped.lists, span.low, span.high, kind.inner, wide, grouped.topk,
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
+    h_ordered = _ordered(h, grouped.starts, grouped.pairs_of(span))
     experts.down[(triton.cdiv(kind.hidden, tall), span.most)](
-        slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2],
-        _ordered(h, grouped.starts, grouped.pairs_of(span)), y, slots.slot_of, *grouped.lists, span.low, span.high, kind.hidden,
-        narrow, KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
+        slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2], h_ordered, y, slots.slot_of,
+        *grouped.lists, span.low, span.high, kind.hidden, narrow,
+        KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     return y
 

@@ -21,8 +21,8 @@ from strata.ops.tiers.kernels import bring
 WARPS = 4
 
 PER_PROCESSOR = 3
-"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link. So
-144 of them, on a card of 48, could bring 100 GB/s, twice what the widest link does, and leave most of the card to
+"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link: the
+144 of a card of 48 could bring 100 GB/s, twice what the widest link does, and leave most of the card to
 others. Counted, not measured."""
 
 INTERPRETED = 3
@@ -51,7 +51,17 @@ class Source:
         """Bytes of an expert in the file."""
         return sum(rows * size for rows, size in stored(self.layout))
 
-    def launch(self, slots: Tensor, stage: Tensor, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
+    def launch(
+        self,
+        slots: Tensor,
+        stage: Tensor,
+        experts: Tensor,
+        places: Tensor,
+        totals: Tensor,
+        most: int,
+        *,
+        at: Tensor | None = None,
+    ) -> None:
         """Bring experts.
 
         Args:
@@ -61,18 +71,29 @@ class Source:
             places: int32, to which slots.
             totals: int32, how many; at most `most`.
             most: see there.
+            at: int64 [n, 3], units as in `places`: where they lie, and `experts` are numbers in this list. None for the
+                layer's own places.
         """
         device, kind = slots.device, self.layout
-        chosen = constants(kind)
+        chosen, where = constants(kind), self.places if at is None else at
         bring[(min(pieces(kind) * most, programs(device)),)](
-            self.base, self.places, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
+            self.base, where, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
             stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places, totals,
             **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
 
 
+def units(addresses: NDArray[np.int64], base: Tensor) -> NDArray[np.int64]:
+    """Addresses, multiples of 16, as the device takes them: in units of 16 bytes from `base` on."""
+    return (addresses - base.data_ptr()) // ALIGNED
+
+
 def sources(
-    layouts: list[SlotLayout], addresses: NDArray[np.int64], base: Tensor, device: torch.device
+    layouts: list[SlotLayout],
+    addresses: NDArray[np.int64],
+    base: Tensor,
+    device: torch.device,
+    places: Tensor | None = None,
 ) -> list[Source]:
     """Of every layer.
 
@@ -81,6 +102,7 @@ def sources(
         addresses: int64 [L, E, 3].
         base: uint8, some memory that the device reaches.
         device: where slots are.
+        places: int64 [L, E, 3] on the device, where sources look from now on; None for memory of their own.
 
     Raises:
         FormatError: memory that words of 16 bytes do not reach.
@@ -89,8 +111,11 @@ def sources(
     odd = {rows * size for kind in layouts for rows, size in stored(kind) if rows * size % ALIGNED}
     if odd or (offsets % ALIGNED).any() or base.data_ptr() % ALIGNED:
         raise FormatError(f"experts in RAM begin at multiples of {ALIGNED} bytes and are as long ({sorted(odd)})")
-    units = torch.from_numpy(offsets // ALIGNED).to(device)
-    return [Source(kind, base, here) for kind, here in zip(layouts, units, strict=True)]
+    there = torch.from_numpy(units(addresses, base)).to(device)
+    if places is not None:
+        places.copy_(there)
+        there = places
+    return [Source(kind, base, here) for kind, here in zip(layouts, there, strict=True)]
 
 
 def stored(kind: SlotLayout) -> tuple[tuple[int, int], ...]:

@@ -60,17 +60,18 @@ def _count(sums, which, number):
     tl.store(sums + which, tl.load(sums + which) + number)
 
 
-@triton.jit(do_not_specialize=["layer", "T"])
+@triton.jit(do_not_specialize=["nobody", "layer", "T"])
 def publish(
-    experts, counts, pairs, totals, q, s, box, state, split, link_experts, link_counts, link_pairs, link_totals,
-    visits, sums, layer, T, WIDTH: tl.constexpr, M: tl.constexpr, AT_EXPERTS: tl.constexpr, AT_COUNTS: tl.constexpr,
-    AT_NUMBERS: tl.constexpr, AT_CODES: tl.constexpr, AT_SCALES: tl.constexpr, VISITS: tl.constexpr,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    experts, counts, pairs, totals, q, s, box, state, split, link_experts, link_counts, link_pairs, link_totals, hosts,
+    visits, sums, places, nobody, layer, T, WIDTH: tl.constexpr, M: tl.constexpr, AT_EXPERTS: tl.constexpr,
+    AT_COUNTS: tl.constexpr, AT_NUMBERS: tl.constexpr, AT_CODES: tl.constexpr, AT_SCALES: tl.constexpr,
+    VISITS: tl.constexpr, BLOCK: tl.constexpr, DISK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Share out what a layer misses, and tell the host of its part. Grid: (1,).
 
-    The first of the missing experts are the host's, the last the link's; how many, `split` says. Without any for the
-    host nothing is written to its memory.
+    The first of the missing experts are the host's, the last the link's; how many, `split` says. Whoever is nobody's in
+    the table of places is on the disk, or may go there: always the host's. Without any for the host nothing is written
+    to its memory.
 
     Args:
         experts, counts, pairs, totals, M: the window's plan (`strata.ops.experts.plan.plan_kernel`).
@@ -79,18 +80,36 @@ def publish(
         state: int64 [STATE].
         split: int32, how many go over the link, by how many are missing.
         link_experts, link_counts, link_pairs, link_totals: out, a plan whose resident experts are the link's.
+        hosts: int32 [M], out, only with DISK: which entries of the plan are the host's.
         visits: int32 [layers, 1 + 2 VISITS], out: how many experts were visited, which, and by how many rows.
         sums: int64 [layers, SUMS].
+        places, nobody: int64 [E, 3], where experts are, and the number that says of one that the link may not; only
+            with DISK.
         layer: its number.
         T: rows.
+        DISK: RAM does not hold all experts.
     """
     release(PDL)
     wait(PDL)
     resident, missing = tl.load(totals), tl.load(totals + 1)
     link = tl.load(split + missing)
+    i = tl.arange(0, M)
+    lacks = i < missing
+    entries = tl.where(lacks, M - 1 - i, 0)
+    which = tl.load(experts + entries, mask=lacks, other=0)
+    if DISK:
+        able = lacks & (tl.load(places + 3 * which.to(tl.int64), mask=lacks, other=0) != nobody)
+        rank, most = tl.cumsum(able.to(tl.int32), 0), tl.sum(able.to(tl.int32), 0)
+        link = tl.minimum(link, most)
+        linked = able & (rank > most - link)
+        at_link = rank - 1 - (most - link)
+        at_host = i - tl.maximum(rank - (most - link), 0)
+    else:
+        linked = lacks & (i >= missing - link)
+        at_link, at_host = i - (missing - link), i
+    hosted = lacks & (linked == 0)
     host = missing - link
     whole = tl.load(state + FAULTED) == 0
-    i = tl.arange(0, M)
     eight = tl.arange(0, 8)
 
     # Who was visited.
@@ -110,29 +129,27 @@ def publish(
     _count(mine, WHOLE, (missing == 0).to(tl.int32))
 
     # The link's part.
-    there = i < link
-    entry = tl.where(there, M - 1 - (host + i), 0)
+    number = tl.load(counts + entries, mask=lacks, other=0)
+    numbers = tl.load(pairs + entries[:, None] * 8 + eight[None, :], mask=lacks[:, None], other=0)
     tl.store(link_totals, link)
-    tl.store(link_experts + i, tl.load(experts + entry, mask=there, other=0), mask=there)
-    tl.store(link_counts + i, tl.load(counts + entry, mask=there, other=0), mask=there)
-    numbers = tl.load(pairs + entry[:, None] * 8 + eight[None, :], mask=there[:, None], other=0)
-    tl.store(link_pairs + i[:, None] * 8 + eight[None, :], numbers, mask=there[:, None])
+    tl.store(link_experts + at_link, which, mask=linked)
+    tl.store(link_counts + at_link, number, mask=linked)
+    tl.store(link_pairs + at_link[:, None] * 8 + eight[None, :], numbers, mask=linked[:, None])
 
     # The host's part.
     ring = (host > 0) & whole
     tl.store(state + HOST, host)
+    if DISK:
+        tl.store(hosts + at_host, entries, mask=hosted)
     if ring:
-        there = i < host
-        entry = tl.where(there, M - 1 - i, 0)
         header = _ints(box + _HEADER)
         tl.store(header, layer)
         tl.store(header + 1, T)
         tl.store(header + 2, host)
         tl.store(header + 3, missing)
-        tl.store(_ints(box + AT_EXPERTS) + i, tl.load(experts + entry, mask=there, other=0), mask=there)
-        tl.store(_ints(box + AT_COUNTS) + i, tl.load(counts + entry, mask=there, other=0), mask=there)
-        numbers = tl.load(pairs + entry[:, None] * 8 + eight[None, :], mask=there[:, None], other=0)
-        tl.store(_ints(box + AT_NUMBERS) + i[:, None] * 8 + eight[None, :], numbers, mask=there[:, None])
+        tl.store(_ints(box + AT_EXPERTS) + at_host, which, mask=hosted)
+        tl.store(_ints(box + AT_COUNTS) + at_host, number, mask=hosted)
+        tl.store(_ints(box + AT_NUMBERS) + at_host[:, None] * 8 + eight[None, :], numbers, mask=hosted[:, None])
         word = tl.arange(0, BLOCK)
         for first in range(0, T * (WIDTH // 4), BLOCK):
             at = first + word
@@ -191,13 +208,14 @@ def await_host(box, state, sums, layer, PDL: tl.constexpr):
 
 @triton.jit
 def take(
-    counts, pairs, box, state, y, WIDTH: tl.constexpr, M: tl.constexpr, AT_RESULTS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    counts, pairs, hosts, box, state, y, WIDTH: tl.constexpr, M: tl.constexpr, AT_RESULTS: tl.constexpr,
+    BLOCK: tl.constexpr, DISK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The host's rows to the places of their pairs; no numbers if they never came. Grid: (pieces of a row, experts).
 
     Args:
         counts, pairs, M: of the window's plan.
+        hosts, DISK: as `publish` left them.
         box: uint8, memory of the host.
         state: int64 [STATE].
         y: float32 [pairs, WIDTH], out.
@@ -207,7 +225,7 @@ def take(
     which = tl.program_id(1)
     if which < tl.load(state + HOST):
         faulted = tl.load(state + FAULTED) != 0
-        entry = M - 1 - which
+        entry = tl.load(hosts + which) if DISK else M - 1 - which
         n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = n < WIDTH
         for k in range(tl.load(counts + entry)):

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from strata.errors import TierError
 from strata.experts.misses import Costs
@@ -72,14 +73,28 @@ def _line(times: dict[int, float]) -> tuple[float, float]:
     return each, max(0.0, short - few * each)
 
 
+def _here(tier: Tier, layer: int, count: int, *, shown: bool = False) -> tuple[int, NDArray[np.int32]]:
+    """A layer of which RAM has at least so many experts, this one if it is one, and those; some twice if it must be."""
+    every = np.arange(tier.table.shape[1], dtype=np.int32)
+    if tier.supply is None:
+        return layer, every
+    stock = tier.supply.stock
+    here = stock.shown if shown else np.stack([stock.here(i) for i in range(len(tier.layers))])
+    if here[layer].sum() < count:
+        layer = int(here.sum(1).argmax())
+    found = every[here[layer]] if here[layer].any() else every
+    return layer, np.resize(found, max(count, len(found)))
+
+
 def _ask(tier: Tier, count: int, rng: np.random.Generator) -> float:
     """Microseconds the host was at a message of so many experts."""
     host, m = tier.host, tier.host.mailbox
     memory, words = host.memory, m.words(host.memory)
-    layers, experts = tier.table.shape
+    layers = len(tier.table)
     header = m.view(memory, box.HEADER, np.int32, 4)
-    header[:] = int(rng.integers(layers)), 1, count, count
-    m.view(memory, m.experts, np.int32, count)[:] = rng.permutation(experts)[:count]
+    number, some = _here(tier, int(rng.integers(layers)), count)
+    header[:] = number, 1, count, count
+    m.view(memory, m.experts, np.int32, count)[:] = rng.permutation(some)[:count]
     m.view(memory, m.counts, np.int32, count)[:] = 1
     m.view(memory, m.numbers, np.int32, count, box.MOST_ROWS)[:, 0] = np.arange(count)
     m.view(memory, m.codes, np.int8, m.hidden)[:] = rng.integers(-127, 128, m.hidden)
@@ -102,14 +117,15 @@ def _ask(tier: Tier, count: int, rng: np.random.Generator) -> float:
 
 def _bring(tier: Tier, count: int, device: torch.device, turn: int) -> float:
     """Microseconds that experts of one layer take to the link's places."""
-    layer = tier.layers[turn % len(tier.layers)]
+    which, some = _here(tier, turn % len(tier.layers), 2 * count, shown=True)
+    layer, there = tier.layers[which], torch.from_numpy(some).to(device)
     number = torch.arange(count, dtype=torch.int32, device=device)
-    experts = (number * 37 + 11 * turn) % tier.table.shape[1]
+    places = number * 37 + 11 * turn
     total = torch.tensor([count], dtype=torch.int32, device=device)
-    layer.bring(experts.to(torch.int32), number, total, count)  # compiled, and the tables are there
+    layer.bring(there[places % len(there)], number, total, count)  # compiled, and the tables are there
     began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     began.record()
-    layer.bring((experts + count).remainder(tier.table.shape[1]).to(torch.int32), number, total, count)
+    layer.bring(there[(places + count) % len(there)], number, total, count)
     ended.record()
     ended.synchronize()
     return 1e3 * began.elapsed_time(ended)

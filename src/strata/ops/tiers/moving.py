@@ -1,11 +1,12 @@
 """Experts on their way to slots, on a stream of their own."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.tiers.bring import Source
@@ -21,9 +22,17 @@ class Mover:
         sources: of each layer.
         slots: ``uint8 [slots, bytes]`` of each layer's class.
         device: where slots are.
+        at: says where experts of a layer lie in RAM now, int64 [n, 3] on the device; None where sources know.
     """
 
-    def __init__(self, sources: Sequence[Source], slots: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        slots: Sequence[Tensor],
+        device: torch.device,
+        at: Callable[[int, NDArray[np.integer]], Tensor] | None = None,
+    ) -> None:
+        self._at = at
         self._sources, self._slots, self._device = sources, slots, device
         heaviest = max(source.nbytes for source in sources)
         self._stage = torch.zeros(TOGETHER * heaviest, dtype=torch.uint8, device=device)
@@ -47,7 +56,7 @@ class Mover:
         ]
         lists = np.zeros((len(groups), 3, TOGETHER), np.int32)
         for to, (_, some) in zip(lists, groups, strict=True):
-            to[0, : len(some)] = [move.expert for move in some]
+            to[0, : len(some)] = [move.expert for move in some] if self._at is None else range(len(some))
             to[1, : len(some)] = [move.slot for move in some]
             to[2, 0] = len(some)
         if self._stream is None:
@@ -66,7 +75,9 @@ class Mover:
 
     def _run(self, groups: Sequence[tuple[int, list[Any]]], lists: Tensor) -> None:
         for (layer, some), to in zip(groups, lists, strict=True):
-            self._sources[layer].launch(self._slots[layer], self._stage, to[0], to[1], to[2], len(some))
+            # The tables of windows may change while it is copied, so what a copy needs of a changing RAM goes with it.
+            at = None if self._at is None else self._at(layer, np.array([move.expert for move in some]))
+            self._sources[layer].launch(self._slots[layer], self._stage, to[0], to[1], to[2], len(some), at=at)
 
     def landed(self, *, wait: bool = False) -> list[Any]:
         """Moves that have ended since the last call; with ``wait`` all that have begun."""

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strata.errors import TierError
+from strata.errors import FormatError, TierError
 from strata.experts.compute import Expert, Stored
 from strata.experts.misses.answer import addresses_of
+from strata.memory.tier import Stock
 from strata.model.weights import Moe
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.gpu.size import check_experts
@@ -25,6 +26,9 @@ SHARE = 8 << 20
 
 READERS = 8
 
+PIECE = 1 << 30
+"""Bytes that are locked at a time; a bound is met after some of them, and the report says how many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ram:
@@ -34,11 +38,13 @@ class Ram:
         addresses: of every expert's gate, up and down, ``int64 [L, E, 3]``.
         base: uint8, memory that a GPU reaches; places are counted from it.
         kept: what the addresses point to.
+        stock: decides which experts are there, if not all of them are.
     """
 
     addresses: NDArray[np.int64]
     base: Tensor
     kept: Any = None
+    stock: Stock | None = None
 
 
 def described(layers: Sequence[Moe]) -> list[Expert]:
@@ -150,6 +156,44 @@ def pinned(layers: Sequence[Moe], on_bytes: Callable[[int], None] | None = None)
                 on_bytes(sum(m.nbytes for m in matrices))
             where.append(np.stack(starts, axis=1))
     return Ram(np.stack(where), base, kept)
+
+
+def stocked(stock: Stock, *, on_gpu: bool = True) -> Ram:
+    """A part of the experts, in memory that a GPU reaches.
+
+    Raises:
+        FormatError: experts in the file do not begin at multiples of 16 bytes, as the GPU reads them.
+        TierError: the system does not lock so much memory.
+    """
+    odd = [place for parts in stock.layers for part in parts for place in (part.offset, part.step) if place % 16]
+    if odd:
+        raise FormatError(
+            f"experts of this file begin at byte {odd[0]}, but a GPU reads them at multiples of 16; put all into RAM "
+            "(a larger --ram), or use --device cpu"
+        )
+    base = torch.zeros(512, dtype=torch.uint8, pin_memory=on_gpu)
+    return Ram(stock.addresses, base, _Locks(stock.region.array) if on_gpu else None, stock)
+
+
+class _Locks:
+    """A region that is locked and known to the GPU piece by piece, until nobody holds it any more."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        runtime: Any = torch.cuda.cudart()
+        self._memory = memory
+        self._locked = _Locked(runtime)
+        for first in range(0, len(memory), PIECE):
+            some = memory[first : first + PIECE]
+            status = int(runtime.cudaHostRegister(some.ctypes.data, some.nbytes, _PORTABLE))
+            if status:
+                self._locked.free()
+                _forget_error()
+                raise TierError(
+                    f"of {len(memory)} bytes of RAM for experts only {first} could be locked for the GPU "
+                    f"(cudaHostRegister: {status}); give experts less RAM (--ram), raise the limit of locked memory "
+                    "(ulimit -l), or use --device cpu"
+                )
+            self._locked.ranges.append(some.ctypes.data)
 
 
 class _Pinned:

@@ -6,7 +6,7 @@ part of a window is `LayerTier.misses`, on a branch beside the hits.
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,8 @@ from strata.ops.tiers import kernels
 from strata.ops.tiers.bring import Source, sources
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
+from strata.ops.tiers.room import room as room_for
+from strata.ops.tiers.supply import Supply
 from strata.ops.tiers.tally import tallied
 
 BLOCK = 1024
@@ -61,6 +63,10 @@ class Cache(Protocol):
         """``int32 [L, E]``, slot within the layer's class, or -1."""
         ...
 
+    def counts(self) -> NDArray[np.floating]:
+        """[L, E]: what experts are worth."""
+        ...
+
     def seen(self, visits: NDArray[np.integer]) -> Any:
         """Count one window's visits, ``[n, 3]``: layer, expert, rows."""
         ...
@@ -75,6 +81,10 @@ class Cache(Protocol):
 
     def landed(self, move: Any) -> Any:
         """The newcomer counts from now on."""
+        ...
+
+    def resize(self, class_: int, slots: int) -> Any:
+        """Another number of slots for a class: the highest go, and their experts are misses from now on."""
         ...
 
 
@@ -108,6 +118,8 @@ class Tier:
         table: ``int32 [L, E]`` on the device: slot within the layer's class, -1 for a miss; as of the last `begin`.
         cache: what decides about it.
         layers: each layer's part.
+        room: memory of the slots.
+        supply: RAM, if it does not hold all experts.
         last: what the last window met.
         total: what all have.
         still: learn nothing and move nothing.
@@ -163,27 +175,29 @@ class Tier:
         self.share_out(o.costs)
 
         widest, room = max(kind.nbytes for kind in given), max(1, min(o.room, self._mailbox.pairs))
-        by_layer = sources(list(given), ram.addresses, ram.base, device)
+        self.supply = None if ram.stock is None else Supply(ram.stock, ram.base, device)
+        places = None if self.supply is None else self.supply.places
+        by_layer = sources(list(given), ram.addresses, ram.base, device, places)
         heaviest = max(source.nbytes for source in by_layer)
-        self._slots = [
-            torch.zeros((number, given[classes.index(i)].nbytes), dtype=torch.uint8, device=device)
-            for i, number in enumerate(slots)
-        ]
+        sizes = [given[classes.index(i)].nbytes for i in range(len(slots))]
+        most = [max(number, classes.count(i) * each) for i, number in enumerate(slots)]
+        self.room = room_for(sizes, most, slots, device)
         self._scratch = torch.zeros(room * widest, dtype=torch.uint8, device=device)
         self._stage = torch.zeros(room * heaviest, dtype=torch.uint8, device=device)
         self._link = _LinkLists.empty(self._mailbox.pairs, device)
         self.layers = [
             LayerTier(
                 i, self, source,
-                Slots(source.layout, self._slots[kind], self.table[i], -1, _scales(expert, device)),
+                Slots(source.layout, self.room.arrays[kind], self.table[i], -1, _scales(expert, device)),
                 self._scratch[: room * source.layout.nbytes].view(room, -1),
             )
             for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
         ]  # fmt: skip
         self._largest = max(range(len(slots)), key=lambda kind: given[classes.index(kind)].nbytes)
-        self.largest = self.layers[classes.index(self._largest)].slots.data
-        self._mover = Mover(by_layer, [self._slots[kind] for kind in classes], device)
-        self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses)
+        self.largest = self.room.arrays[self._largest]
+        at = None if self.supply is None else self.supply.at
+        self._mover = Mover(by_layer, [self.room.arrays[kind] for kind in classes], device, at)
+        self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses, disk=ram.stock)
         self._windows = self._last_look = 0
         self._fresh = self.still = False
         self.last, self.total = Tally(), Tally()
@@ -198,13 +212,17 @@ class Tier:
     def fill(self, on_bytes: Callable[[int], None] | None = None) -> None:
         """Bring experts to empty slots, those first that the cache wants first. Nothing else may run."""
         while moves := self.cache.moves(self.options.moves):
-            for move in moves:
-                self.cache.begin(move)
-            self._mover.launch(moves)
-            for move in self._mover.landed(wait=True):
-                self.cache.landed(move)
-            if on_bytes:
-                on_bytes(sum(self.layers[move.layer].source.nbytes for move in moves))
+            while moves:
+                some = moves if self.supply is None else self.supply.fetched(moves)
+                for move in some:
+                    self.cache.begin(move)
+                self._mover.launch(some)
+                self._land(wait=True)
+                if on_bytes:
+                    on_bytes(sum(self.layers[move.layer].source.nbytes for move in some))
+                moves = [move for move in moves if move not in some]
+        if self.supply is not None:
+            self.supply.fill(self.cache.slot_of, self.cache.counts(), on_bytes)
         self._send()
 
     def begin(self) -> None:
@@ -241,6 +259,8 @@ class Tier:
             self._give_up(fault)
         self._land()
         now = tallied(self._told_sums.numpy(), 1.0 if _interpreted() else 1e-3)
+        if self.supply is not None:
+            now = self.supply.met(replace(now, ssd=self.total.ssd, read_us=self.total.read_us))
         if fresh:
             self.last = now - self.total
         self.total = now
@@ -249,7 +269,10 @@ class Tier:
             self._quiet += 1
             if self._lent and self._quiet >= QUIET:
                 self._take_back(self._lent)
-            self.cache.seen(self._visited())
+            visited = self._visited()
+            self.cache.seen(visited)
+            if self.supply is not None:
+                self.supply.seen(visited)
             every = self.options.every
             if every and self._windows - self._last_look >= every and not self._mover.flying:
                 self._last_look = self._windows
@@ -257,16 +280,67 @@ class Tier:
 
     def _move(self, moves: Sequence[Any]) -> None:
         """Begin some moves. No window runs that could read their slots, and none begins before the table is sent."""
+        if self.supply is not None:
+            moves = self.supply.movable(moves)
         for move in moves:
             self.cache.begin(move)
+        if self.supply is not None:
+            self.supply.begun(moves)
         if moves:
             self._mover.launch(moves)
             if not self._on_gpu:
                 self._land()
 
-    def _land(self) -> None:
-        for move in self._mover.landed():
+    def _land(self, *, wait: bool = False) -> None:
+        moves = self._mover.landed(wait=wait)
+        for move in moves:
             self.cache.landed(move)
+        if self.supply is not None:
+            self.supply.moved(moves)
+
+    def resize(self, slots: Sequence[int], spare: int = 0) -> None:
+        """Another number of slots, between passes: memory of those that go is the system's at once.
+
+        What lay in them is a miss from the next pass on. New ones are filled by moves, as windows go on. Addresses do
+        not change, so whatever was recorded goes on as it is.
+
+        Args:
+            slots: by class.
+            spare: bytes of the device that must stay free.
+
+        Raises:
+            RoomError: there is not so much memory; nothing has changed.
+            TierError: the system cannot take slots away, or there can never be so many.
+        """
+        before = self.room.slots
+
+        def go() -> None:
+            self._land(wait=True)
+            for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
+                if new < old:
+                    self.cache.resize(kind, new)
+            self._send()
+            if self._on_gpu:
+                torch.cuda.synchronize(self._device)  # passes that were launched look experts up in earlier tables
+
+        self.room.set(slots, before=go, spare=spare)
+        for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
+            if new > old:
+                self.cache.resize(kind, new)
+
+    @property
+    def windows(self) -> int:
+        """Windows whose visits were counted."""
+        return self._windows
+
+    def gauges(self) -> dict[str, int]:
+        """How many experts the slots hold now and could hold, of how many there are, and their memory in bytes."""
+        return {
+            "slots": sum(self.room.slots),
+            "slots_held": int(np.count_nonzero(self.cache.slot_of >= 0)),
+            "slot_experts": self.table.numel(),
+            "slot_bytes": self.room.nbytes,
+        }
 
     def close(self) -> None:
         """End the host's threads."""
@@ -320,6 +394,8 @@ class Tier:
 
     def _send(self) -> None:
         """The table as the cache has it now, ahead of what is launched next."""
+        if self.supply is not None:
+            self.supply.begin(self.cache.slot_of)
         if np.array_equal(self._sent, self.cache.slot_of):
             return
         if self._on_gpu:
@@ -350,6 +426,7 @@ class _LinkLists:
     counts: Tensor
     pairs: Tensor
     totals: Tensor
+    hosts: Tensor
 
     @classmethod
     def empty(cls, most: int, device: torch.device) -> "_LinkLists":
@@ -359,7 +436,7 @@ class _LinkLists:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         slots = torch.arange(size, dtype=torch.int32, device=device)
-        return cls(room(size), slots, room(size), room(size, MOST_ROWS), room(2))
+        return cls(room(size), slots, room(size), room(size, MOST_ROWS), room(2), room(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,12 +463,13 @@ class LayerTier:
         link, room, device = t._link, t.options.room, y.device  # noqa: SLF001
         size, kind, pairs = len(plan.experts), self.source.layout, plan.rows * plan.topk
         common: dict[str, Any] = {"WIDTH": kind.hidden, "M": size, **launch(device)}
-        box = box_constants(mailbox)
+        box, disk = box_constants(mailbox), {"DISK": t.supply is not None}
         results = box.pop("AT_RESULTS")
         kernels.publish[(1,)](
             plan.experts, plan.counts, plan.pairs, plan.totals, x.q.view(torch.int32), x.s, t._box, t.state, t.split,  # noqa: SLF001
-            link.experts, link.counts, link.pairs, link.totals, t.visits, t.sums, self.number, plan.rows,
-            **box, BLOCK=BLOCK, **common, num_warps=BOX_WARPS,
+            link.experts, link.counts, link.pairs, link.totals, link.hosts, t.visits, t.sums,
+            self.source.places, 0 if t.supply is None else t.supply.nobody, self.number, plan.rows,
+            **box, BLOCK=BLOCK, **common, **disk, num_warps=BOX_WARPS,
         )  # fmt: skip
         if room:
             most = min(pairs, room)
@@ -403,7 +481,8 @@ class LayerTier:
             down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
         kernels.await_host[(1,)](t._box, t.state, t.sums, self.number, **launch(device), num_warps=1)  # noqa: SLF001
         kernels.take[(-(-kind.hidden // TAKEN), pairs)](
-            plan.counts, plan.pairs, t._box, t.state, y, AT_RESULTS=results, BLOCK=TAKEN, **common, num_warps=4,  # noqa: SLF001
+            plan.counts, plan.pairs, link.hosts, t._box, t.state, y, AT_RESULTS=results, BLOCK=TAKEN, **common, **disk,  # noqa: SLF001
+            num_warps=4,
         )  # fmt: skip
 
     def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from strata.errors import StrataError
 from strata.server.monitor.numbers import Numbers
-from strata.server.monitor.snapshot import Cache, Cancels, Drafts, Engine, Experts, Guessed, Kept, Pool, Speed
+from strata.server.monitor.snapshot import Cache, Cancels, Drafts, Engine, Experts, Guessed, Kept, Pool, Slots, Speed
 from strata.server.served import Served
 from strata.worker import Holdings, State
 
@@ -68,6 +68,7 @@ class Look:
             cache=_cache(numbers, self._holdings),
             drafts=_drafts(numbers),
             experts=_experts(numbers),
+            slots=_slots(numbers),
             phases=numbers.phases,
             memory=tuple(Pool(**msgspec.structs.asdict(p)) for p in (self._holdings or Holdings()).pools),
         )
@@ -135,6 +136,12 @@ def _drafts(n: Numbers) -> Drafts:
         sources={name: Guessed(offered=offered, accepted=right) for name, (offered, right) in n.sources.items()},
         windows=n.windows,
     )
+
+
+def _slots(n: Numbers) -> Slots | None:
+    if not n.slot_experts:
+        return None
+    return Slots(count=n.slots, held=n.slots_held, experts=n.slot_experts, bytes=n.slot_bytes)
 
 
 def _experts(n: Numbers) -> Experts:

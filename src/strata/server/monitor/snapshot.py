@@ -169,6 +169,22 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     ssd: int = 0
 
 
+class Slots(msgspec.Struct, frozen=True, kw_only=True):
+    """Room for routed experts in a GPU's memory, where they lie in tiers. It may change while the model runs.
+
+    Attributes:
+        count: experts that there is room for.
+        held: experts that are there.
+        experts: how many there are in all.
+        bytes: memory of the slots.
+    """
+
+    count: int
+    held: int
+    experts: int
+    bytes: int
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of a GPU.
 
@@ -235,6 +251,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         cache: what is kept.
         drafts: what was guessed.
         experts: where experts were found.
+        slots: room for experts in a GPU's memory; None where they lie in one place.
         phases: seconds of all windows by phase: read, draft, run, verify, commit, and wait between them.
         memory: of its GPUs; none on a CPU.
     """
@@ -264,6 +281,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cache = Cache()
     drafts: Drafts = Drafts()
     experts: Experts = Experts()
+    slots: Slots | None = None
     phases: dict[str, float] = {}
     memory: tuple[Pool, ...] = ()
 

@@ -22,6 +22,7 @@ _REQUESTS = {
     "/v1/messages/count_tokens": "MessageRequest",
     "/tokenize": "TokenizeRequest",
     "/detokenize": "DetokenizeRequest",
+    "/v1/strata/vram": "VramRequest",
 }
 _STREAMS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 _ANSWERS: dict[str, Sequence[str]] = {
@@ -33,6 +34,7 @@ _ANSWERS: dict[str, Sequence[str]] = {
     "/v1/models": ("object", "data"),
     "/tokenize": ("tokens", "count"),
     "/detokenize": ("content",),
+    "/v1/strata/vram": ("model", "vram", "placed", "slots", "experts", "slot_bytes"),
     "/health": ("status",),
     "/live": ("status",),
 }
@@ -58,6 +60,7 @@ def document(routes: Sequence[tuple[str, str, str]], *, keyed: bool) -> dict[str
         "MessageRequest": requests.message(),
         "TokenizeRequest": requests.tokenize(),
         "DetokenizeRequest": requests.detokenize(),
+        "VramRequest": requests.vram(),
         **watching.schemas(),
     }
     keys = {

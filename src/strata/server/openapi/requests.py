@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from strata.server.dialects.anthropic.request import IGNORED as MESSAGES_IGNORED
+from strata.server.dialects.native.vram import MOST as MOST_VRAM
 from strata.server.dialects.openai.chat import IGNORED as CHAT_IGNORED
 from strata.server.dialects.responses.request import IGNORED as RESPONSES_IGNORED
 from strata.server.openapi.parts import (
@@ -196,3 +197,15 @@ def detokenize() -> Schema:
     """/detokenize."""
     ids = _listed({"type": "integer", "minimum": 0})
     return record({"tokens": ids, "model": ANY}, ["tokens"], null=False)
+
+
+def vram() -> Schema:
+    """/v1/strata/vram."""
+    size = {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": MOST_VRAM},
+            {"type": "string", "pattern": "^[1-9][0-9]{0,5} ?([kKmMgG]i?)?[bB]?$"},
+        ],
+        "description": "bytes, or a text such as 12GB: all that the model may take of its GPU's memory",
+    }
+    return record({"vram": size, "model": ANY}, ["vram"], null=False)

@@ -1,7 +1,7 @@
 // Memory and processors: how much of what there is.
 
 import { fill, h } from "../dom.js";
-import { bytes, three } from "../figures/format.js";
+import { bytes, count, three } from "../figures/format.js";
 import { Bar } from "../figures/meter.js";
 import { write } from "../figures/table.js";
 
@@ -31,6 +31,13 @@ function gauges(snapshot, engine) {
     found.push({
       name: pool.name, used: pool.taken, other: pool.total - pool.free - pool.taken, total: pool.total,
       text: `${bytes(pool.taken)} of ${bytes(pool.total)}, ${bytes(pool.free)} free`,
+    });
+  }
+  if (engine.slots) {
+    const { count: room, held, experts, bytes: size } = engine.slots;
+    found.push({
+      name: "Room for experts on the GPU", used: held, other: room - held, total: experts,
+      text: `${bytes(size)}: ${count(room)} of ${count(experts)} experts, ${count(held)} there`,
     });
   }
   const limit = ram.limit ?? ram.total;

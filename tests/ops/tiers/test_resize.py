@@ -1,0 +1,266 @@
+"""Slots that come and go while windows go on: the bytes of all-resident experts, recorded or not; memory goes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from strata.errors import RoomError, TierError
+from strata.experts.misses import Costs
+from strata.gguf import open_model
+from strata.lab.routing.listening import listening
+from strata.lab.routing.recorder import Recorder
+from strata.lab.routing.trace import Trace, TraceWriter
+from strata.memory.slots import Rule, SlotCache
+from strata.model import Network, load_config, load_weights
+from strata.model.decision import Greedy
+from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.upload import Upload
+from strata.ops.tiers import ram
+from strata.ops.tiers.chunks import HostChunks
+from strata.ops.tiers.room import SlotRoom
+from strata.ops.tiers.tier import Tier, TierOptions
+from support.launch import NATIVE
+from support.stored import write_stored
+from support.tiered import tiered
+from support.tiers import Told
+
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
+# What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def test_rows_are_the_judges_whatever_the_slots():
+    """All experts, few, none, and some again: given back at once, filled by moves, never read when they are gone."""
+    made = tiered([(i, e) for i in range(2) for e in range(6)], costs=Costs(1.0, 1.0))
+    tier, met = made.tier, []
+    try:
+        for slots in (12, 5, 0, 7):
+            tier.resize((slots,))
+            if slots == 7:
+                made.cache.next = [Told(1, e, slot) for slot, e in ((5, 0), (6, 1), (4, 2), (3, 3), (2, 4), (1, 5))]
+                tier._move(tier.cache.moves(6))
+            for got, expected, _ in made.window(1):
+                assert got.tobytes() == expected.tobytes()
+            tier.settled()
+            met.append((tier.last.resident, tier.last.experts))
+            assert tier.gauges()["slots"] == tier.room.slots[0] == slots
+        assert met[0] == (4, 4)
+        assert met[2] == (0, 4)
+        assert met[3] == (2, 4)  # one layer's are all there
+        assert tier.gauges()["slots_held"] == 6
+    finally:
+        made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NATIVE, reason="tests/gpu/test_gpu_resize.py does it with real graphs")
+def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_window(tmp_path, monkeypatch):
+    """Drafts that are refused, two conversations, windows that were recorded when there were more slots, or fewer."""
+    from support.recorded import Recording, recorded
+
+    directory = open_model(write_stored(tmp_path / "m.gguf", name="slim"))
+    config = load_config(directory.metadata)
+    config, weights = replace(config, mtp=False, ple=None, mixers=config.mixers[3:4]), load_weights(directory, config)
+    weights = replace(weights, layers=weights.layers[3:4], mtp=None)
+    moes = [layer.moe for layer in weights.layers]
+    kinds, most = ram.layouts(moes), config.moe.E
+
+    def made(slots):
+        tier = None
+        if slots is not None:
+            cache = SlotCache([kinds[0].nbytes], [0], [slots], experts=most)
+            options = TierOptions(costs=Costs(1.0, 1.0), room=3, every=1, moves=8)
+            described = ram.described(moes)
+            tier = Tier(kinds, described, ram.mapped(moes), cache, [0], [slots], config.moe.topk, DEVICE, options)
+            tier.fill()
+        ops = GpuOps(config, Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32), DEVICE, tier=tier)
+        return Network(config, Upload(DEVICE, tier=tier).all(weights), ops), tier
+
+    def text(network, between):
+        one, two = network.new_state(), network.new_state()
+        found = []
+        for step, (ids, kept) in enumerate((([5, 9], 1), ([11, 4], 2), ([7, 90], 1))):
+            done = network.window([(one, ids)])
+            found.append(network.predictions(done).tobytes())
+            network.commit(one, done[0], kept)
+            between(step)
+        done = network.window([(one, [3]), (two, [8])])
+        decisions = network.decide([(one, done[0]), (two, done[1])], [Greedy(np.empty(0, np.int64), (), 1)] * 2)
+        return found, [(each.ids, each.logprobs) for each in decisions]
+
+    expected = text(made(None)[0], lambda _: None)
+    network, tier = made(most)
+    recorded(network.ops, monkeypatch)
+    before, hits = Recording.made, []
+
+    def between(step):
+        hits.append(tier.last.resident / tier.last.experts)
+        at = tier.room.nbytes
+        tier.resize(((0, most, 2)[step],))
+        assert (tier.room.nbytes < at) == (step != 1)
+        if step == 1:
+            tier.fill()
+
+    try:
+        assert text(network, between) == expected
+        assert Recording.made > before
+        assert hits == [1.0, 0.0, 1.0]  # the third window is a replay, with experts that came into new slots
+        with TraceWriter(tmp_path / "trace", 1, most, config.moe.topk) as writer:
+            heard, listener = listening(network, Recorder(writer, 1))  # which stops repeating
+            state = heard.new_state()
+            (done,) = heard.window([(state, [5, 9])])
+            heard.ops.check()
+            heard.commit(state, done, 1)
+            listener.flush()
+        (told,) = Trace(tmp_path / "trace")
+        assert told.kept.tolist() == [True, False]
+        visits = tier._visited()
+        chosen, rows = np.unique(told.rows[:, 0], return_counts=True)
+        assert dict(zip(chosen.tolist(), rows.tolist(), strict=True)) == dict(visits[:, 1:].tolist())
+    finally:
+        tier.close()
+
+
+LAYERS, EXPERTS = 2, 6
+
+
+class Copies:
+    """Copies that end when somebody says so; each leaves its expert's mark in its slot."""
+
+    def __init__(self, room):
+        self.room, self.flights, self.over = room, [], []
+
+    @property
+    def flying(self):
+        return sum(map(len, self.flights))
+
+    def launch(self, moves):
+        self.flights.append(list(moves))
+
+    def end(self):
+        for move in self.flights.pop(0):
+            self.room.arrays[0][move.slot] = mark(move.layer, move.expert)
+            self.over.append(move)
+
+    def landed(self, *, wait=False):
+        while wait and self.flights:
+            self.end()
+        found, self.over = self.over, []
+        return found
+
+
+def mark(layer, expert):
+    return 1 + layer * EXPERTS + expert
+
+
+class Windows(RuleBasedStateMachine):
+    """Windows, moves, copies and resizes in any order, on a card of little memory that others use, too.
+
+    The model: the table that the last window began with, and which slots there are. What that table names lies there.
+    """
+
+    @initialize(slots=st.integers(0, 12))
+    def begin(self, slots):
+        self.made = tiered([], slots=slots)
+        self.tier = tier = self.made.tier
+        size = tier.layers[0].source.layout.nbytes
+        self.page = HostChunks().size
+        self.system = HostChunks(most=-(-size * 12 // self.page))
+        tier.room = SlotRoom(self.system, [size], [12], [slots])
+        tier.cache = SlotCache([size], [0] * LAYERS, [slots], experts=EXPERTS, rule=Rule(0.5, 0.9, 0.1, 0.0))
+        tier._mover = self.copies = Copies(tier.room)
+        self.size, self.slots, self.others, self.sent = size, slots, 0, {}
+        self.tier.begin()
+
+    def teardown(self):
+        if hasattr(self, "made"):
+            self.made.close()
+
+    @rule(visits=st.lists(st.tuples(st.integers(0, LAYERS - 1), st.integers(0, EXPERTS - 1)), max_size=6, unique=True))
+    def window(self, visits):
+        tier = self.tier
+        tier.begin()
+        tier.window_begun()
+        table = tier.table.cpu().numpy()
+        self.sent = {(a, e): int(table[a, e]) for a, e in np.argwhere(table >= 0).tolist()}
+        self.holds()
+        tier._told_visits.zero_()
+        for layer in range(LAYERS):
+            mine = [expert for a, expert in visits if a == layer]
+            tier._told_visits[layer, 0] = len(mine)
+            tier._told_visits[layer, 1 : 1 + len(mine)] = torch.tensor(mine, dtype=torch.int32)
+        tier.settled()  # may begin moves
+
+    @precondition(lambda self: self.copies.flights)
+    @rule()
+    def copy_ends(self):
+        self.copies.end()
+
+    @rule(slots=st.integers(0, 12), spare=st.integers(0, 2))
+    def resize(self, slots, spare):
+        need = self._chunks(slots) - self._chunks(self.slots)
+        free = self.system.most - self.system.taken - spare
+        before = self.tier.cache.slot_of.copy()
+        if need > max(free, 0):
+            flying = self.copies.flying
+            with pytest.raises(RoomError):
+                self.tier.resize((slots,), spare * self.page)
+            assert (self.tier.cache.slot_of == before).all()
+            assert (self.copies.flying, self.tier.room.slots) == (flying, (self.slots,))
+            return
+        self.tier.resize((slots,), spare * self.page)
+        lost = before >= slots
+        after = self.tier.cache.slot_of
+        assert (after[lost] == -1).all()  # a miss at once
+        assert (after[(before >= 0) & ~lost] == before[(before >= 0) & ~lost]).all()  # and no other
+        assert not self.copies.flying
+        assert (self.tier.sent < slots).all()  # nor does the device know of any that went
+        self.slots = slots
+        self.sent = {key: slot for key, slot in self.sent.items() if slot < slots}
+
+    @rule()
+    def no_such_number(self):
+        with pytest.raises(TierError):
+            self.tier.resize((13,))
+
+    @precondition(lambda self: self.system.taken < self.system.most)
+    @rule()
+    def somebody_takes(self):
+        self.system.take()
+        self.others += 1
+
+    @precondition(lambda self: self.others)
+    @rule()
+    def somebody_gives(self):
+        self.system.drop(None)
+        self.others -= 1
+
+    def _chunks(self, slots):
+        return max(1, -(-self.size * slots // self.page))
+
+    @invariant()
+    def holds(self):
+        """What the cache counts on lies there, whole; what a window is sent is that."""
+        if not hasattr(self, "made"):
+            return
+        cache, room = self.tier.cache, self.tier.room
+        assert cache.slots == room.slots == (self.slots,)
+        assert self.system.taken == self.others + self._chunks(self.slots)
+        for layer, expert in np.argwhere(cache.slot_of >= 0).tolist():
+            slot = cache.slot_of[layer, expert]
+            assert slot < self.slots
+            assert int(room.arrays[0][slot].min()) == mark(layer, expert) == int(room.arrays[0][slot].max())
+
+
+@pytest.mark.skipif(NATIVE, reason="nothing of it is a device's")
+class TestWindows(Windows.TestCase):
+    settings = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))

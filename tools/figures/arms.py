@@ -1,0 +1,135 @@
+"""Placements of the experts that are compared: all in VRAM, none, half of the layers', and what fits under a cap."""
+
+import gc
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from figures.model import Fixed, Model
+from figures.summary import share_of_the_first
+from strata.loading import gpu, tiers
+from strata.loading.gpu import Card
+from strata.memory.slots import SlotCache, divide
+from strata.model import Network
+from strata.ops.gpu.size import weight_bytes
+from strata.ops.prompt.stream.streaming import Streaming
+from strata.ops.tiers import measure
+from strata.ops.tiers.prompts import BUFFERS, streaming
+from strata.ops.tiers.tier import Tier, TierOptions
+
+SKEW = 0.86
+"""Share of visits that the most visited third of the experts gets: published hit rates at 32% are 83 to 90%."""
+
+THIRD = 0.32
+
+CAPS = {"cap24": 24, "cap12": 12}
+"""GB of VRAM."""
+
+
+@dataclass
+class Arm:
+    """One placement.
+
+    Attributes:
+        network: as it runs.
+        tier: None where all experts are in VRAM.
+        placed: how it came about: slots, shares, memory.
+        facts: see `Model.facts`.
+    """
+
+    network: Network
+    tier: Tier | None
+    placed: dict[str, Any]
+    facts: dict[str, float]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """End its threads."""
+        if self.tier is not None:
+            self.tier.close()
+
+    def reading(self, *, buffers: int = BUFFERS, rows: int = 4096) -> Streaming:
+        """Let its prompts fetch what they lack, in passes of so many rows."""
+        assert self.tier is not None
+        moes: Any = [layer.moe for layer in self.network.weights.layers]
+        config, ops = self.network.config, self.network.ops
+        coming = streaming(self.tier, moes, config.moe.topk, moes[0].choosing.device, buffers=buffers)
+        ops.lacks(coming, rows=rows)  # type: ignore[attr-defined]
+        return coming
+
+
+def build(name: str, model: Model) -> Arm:
+    """A placement by its name: resident, none, half, cap24 or cap12.
+
+    Raises:
+        RequestError: a cap is too small for what is not experts; says what is needed.
+    """
+    before, skew = used(model), 0.0
+    each, facts = model.config.moe.E, model.facts()
+    options = TierOptions(tuple(tiers.processors(None)), room=min(tiers.ROOM, 8 * model.config.moe.topk))
+    if name == "resident" or name in CAPS:
+        skew = skew_of(SKEW, each, model.config.moe.topk)
+    placed: dict[str, Any] = {"skew": round(skew, 3)}
+    if name == "resident":
+        cells = 2 * model.config.context
+        network, tier = model.network(skew=skew, cells=cells, ahead=True)
+    elif name in CAPS:
+        slots, told = capped(model, CAPS[name] * 10**9)
+        placed |= told
+        cache: Any = SlotCache(model.sizes, model.classes, slots, experts=each)
+        network, tier = model.network(cache, slots, options, skew=skew)
+    else:
+        half = range(model.layers // 2, model.layers) if name == "half" else range(0)
+        cache = Fixed(model.classes, each, [(layer, expert) for layer in half for expert in range(each)])
+        network, tier = model.network(cache, cache.slots, replace(options, every=0), ahead=name == "none")
+    if tier is not None:
+        costs = measure.calibrate(tier)
+        held = int((tier.cache.slot_of >= 0).sum())
+        placed |= {
+            "slots": held, "share": round(held / (model.layers * each), 4), "costs_us": asdict(costs),
+            "split": tier.split[: 4 * model.config.moe.topk + 1].tolist(), "threads": len(options.cpus),
+            "experts_in_ram": model.how,
+        }  # fmt: skip
+    placed["vram_gb"] = round((used(model) - before) / 1e9, 2)
+    return Arm(network, tier, placed, facts)
+
+
+def capped(model: Model, cap: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Slots of each class under a cap of bytes, as `strata --vram` would have them, and how the cap is divided.
+
+    Raises:
+        RequestError: not even the rest fits; says how much is needed.
+    """
+    card = gpu.find("cuda") or Card(0, "a card", gpu.TENSOR_CORES, cap, cap)
+    card = replace(card, free=cap, name=f"a card of {cap / 1e9:.0f} GB")
+    routed = tiers.expert_bytes(model.weights)
+    dense = weight_bytes(model.weights)[1] - routed + tiers.room_bytes(model.weights)
+    placement, room = tiers.place(card, dense, model.config, 2, routed, drafts=False)
+    slots = divide(room, model.sizes, model.classes, model.config.moe.E)
+    gb = {"cap": cap, "dense": dense, "conversations": placement.cache, "work": placement.work, "slots": room}
+    return slots, {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}
+
+
+def used(model: Model) -> int:
+    """Bytes of VRAM that are taken, by whomever; nothing that torch keeps for later."""
+    if model.device.type != "cuda":
+        return 0
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def skew_of(share: float, experts: int, topk: int) -> float:
+    """How unequal rows of a router have to be for the most visited third to get such a share. By simulation."""
+    dice = np.random.default_rng(1)
+    spread, noise = dice.standard_normal(experts), dice.standard_normal((2000, experts))
+    low, high = 0.0, 3.0
+    for _ in range(16):
+        middle = (low + high) / 2
+        chosen = np.argpartition(-noise * np.exp(middle * spread), topk - 1, axis=1)[:, :topk]
+        counts = np.bincount(chosen.reshape(-1), minlength=experts).tolist()
+        low, high = (middle, high) if share_of_the_first(counts, THIRD) < share else (low, middle)
+    return low
