@@ -21,9 +21,9 @@ from strata.ops.tiers.kernels import bring
 WARPS = 4
 
 PER_PROCESSOR = 3
-"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link: the
-144 of a card of 48 could bring 100 GB/s, twice what the widest link does, and leave most of the card to
-others. Counted, not measured."""
+"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link:
+144 of them, on a card of 48, could bring 100 GB/s, twice what the widest link does. Most of the card is left to others.
+Counted, not measured."""
 
 INTERPRETED = 3
 """Programs where the interpreter runs them one after the other."""

@@ -32,6 +32,11 @@ class Shelf:
             most * max(one.source.nbytes for one in tier.layers), dtype=torch.uint8, device=device
         )
 
+    @property
+    def still(self) -> bool:
+        """See `Layers.still`."""
+        return self._tier.still
+
     def begin(self) -> None:
         """See `Layers.begin`."""
         self._tier.send_table()

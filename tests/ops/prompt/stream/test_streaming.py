@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 from strata.ops.prompt import grouped
 from strata.ops.prompt.stream.lanes import InOrder
 from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.share import Share
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from support.grouped import layer
@@ -28,6 +29,7 @@ class Shelf:
     def __init__(self, whole, missing, lent=None):
         self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
         self.lent, self.wanted, self.places = lent, None, set()
+        self.still = False
 
     def begin(self):
         self.passes += 1
@@ -138,6 +140,35 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     assert shelf.passes == 1
     assert shelf.places == ({0, 1, 3} if lent else set(range(min(ring, max(map(len, missing)) * len(moes)))))
     assert (streaming.passes, streaming.asked, streaming.brought) == (1, costs is SOME, len(wanted))
+
+
+@pytest.mark.parametrize("costs", [ALL, SOME], ids=["all at once", "asked"])
+def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
+    """Of a layer that was looked at where all experts came unasked, of all layers where they were asked."""
+    moes, x, counts, chosen, _ = model
+    missing = [list(range(EXPERTS))] * 2
+    here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
+    shelf, streaming = through(4, moes, missing, here, costs)
+
+    def read(still):
+        shelf.still = still
+        streaming.begin(ROWS)
+        for number, ids in enumerate(chosen):
+            sizes = grouped.visits(ids, counts, EXPERTS)
+            streaming.ask(number, sizes)
+            streaming.fetch(number)
+            list(streaming.groups(number, grouped.planned(ids, counts, sizes, streaming.rank(number))))
+
+    before = streaming.share.times
+    read(still=True)
+    read(still=False)
+    assert streaming.share.times == before
+    streaming.begin(ROWS)
+    visited = [len(set(ids.flatten().tolist())) for ids in chosen]
+    expected = Share(TOPK, EXPERTS)
+    met = (visited[0], EXPERTS) if costs is ALL else (sum(visited), 2 * EXPERTS)
+    expected.met(ROWS, *met)
+    assert streaming.share.times == expected.times != before
 
 
 def test_a_layer_that_has_all_asks_for_nothing(model):

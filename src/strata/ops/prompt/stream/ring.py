@@ -13,11 +13,19 @@ from strata.ops.prompt.stream.lanes import DeviceLanes, InOrder, Lanes
 from strata.ops.prompt.stream.schedule import Group, Schedule
 from strata.ops.prompt.stream.told import sent
 
+FARTHEST = 1 << 30
+"""Slots between the ring and those that it borrows: tables of slots are int32. A slot of 2 MB is never so far away."""
+
 Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 
 
 class Layers(Protocol):
     """Where the experts of a model's layers are."""
+
+    @property
+    def still(self) -> bool:
+        """Whether what is launched now is of no text, so that nothing is to be learned of it."""
+        ...
 
     def begin(self) -> None:
         """A pass begins: which experts have slots does not change until the next one does."""
@@ -86,6 +94,11 @@ class Ring:
         self._landed: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
 
+    @property
+    def still(self) -> bool:
+        """See `Layers.still`."""
+        return self._layers.still
+
     def missing(self) -> list[Experts]:
         """Experts that each layer lacks, as a pass begins."""
         self._layers.begin()
@@ -101,9 +114,8 @@ class Ring:
         self._array, self._places = self._memory, list(range(len(self._memory)))
         if found is not None:
             array, slots = found
-            away = self._memory.data_ptr() - array.data_ptr()
-            if array.stride(0) == self._memory.stride(0) and away % array.stride(0) == 0:
-                first = away // array.stride(0)
+            first, odd = divmod(self._memory.data_ptr() - array.data_ptr(), array.stride(0))
+            if array.stride(0) == self._memory.stride(0) and not odd and abs(first) < FARTHEST:
                 self._array, self._places = array, [*range(first, first + len(self._memory)), *slots]
         self.buffers = len(self._places)
         return self._missing()

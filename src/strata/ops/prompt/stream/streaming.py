@@ -49,7 +49,7 @@ class Streaming:
         self._sampled: tuple[int, NDArray[np.bool_]] | None = None  # rows, and what the layer lacked
         self._rows = self._wanted = self._lacked = 0
         self._ask = False
-        self._topk = topk
+        self._of_text = True  # what the latest pass read
         self.share = Share(topk, shape[1])
         self.passes = self.asked = self.brought = 0
 
@@ -135,13 +135,11 @@ class Streaming:
                 span = span._replace(most=max(1, min(span.most, tiles)))
             yield slots, span
 
-    def forget(self) -> None:
-        """Begin to learn anew: passes so far were of no text."""
-        self.share = Share(self._topk, len(self._sizes))
-        self._sampled, self._wanted, self._lacked = None, 0, 0
-
     def _learn(self) -> None:
         """From what an earlier pass asked for, or from the layer of it that was looked at, if that is over."""
+        if not self._of_text:
+            self._sampled, self._wanted, self._lacked = None, 0, 0
+        self._of_text = not self._ring.still
         self.share.met(self._rows, self._wanted, self._lacked)
         self._wanted = self._lacked = 0
         if self._sampled is not None and self._sample.there:
