@@ -145,7 +145,7 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
 @pytest.mark.parametrize("costs", [ALL, SOME], ids=["all at once", "asked"])
 def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
     """Of a layer that was looked at where all experts came unasked, of all layers where they were asked."""
-    moes, x, counts, chosen, _ = model
+    moes, _, counts, chosen, _ = model
     missing = [list(range(EXPERTS))] * 2
     here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
     shelf, streaming = through(4, moes, missing, here, costs)
