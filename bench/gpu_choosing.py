@@ -134,7 +134,8 @@ def guessing() -> dict[str, Any]:
     config = cached_as(load_config(directory.metadata), None)
     card = gpu.find("cuda")
     assert card is not None
-    network = replace(gpu.network(card, load_weights(directory, config), config, 1, None)[0], drafts=True)
+    made = gpu.plan_for(card, directory, config, 1)
+    network = replace(gpu.network(card, load_weights(directory, config), config, made, None)[0], drafts=True)
     state = network.new_state()
     network.read(state, list(range(5, 105)))
     network.settle(state)

@@ -26,13 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from strata.cli.table import table
 from strata.gguf import TensorDirectory, open_model
 from strata.lab.synthetic.__main__ import main as write_synthetic
-from strata.loading.ram import measure
-from strata.loading.storage import arranged, divide, is_expert
+from strata.loading.sizes import sizes_of
+from strata.loading.storage import arranged
 from strata.memory.arena import Region, fill
+from strata.memory.budget import Machine, Wishes, plan
 from strata.memory.ngram import Table, rows_in
 from strata.memory.reads import Item, Readers, ReadFile
 from strata.memory.tier import TierStats
-from strata.model import Network, load_config, load_weights, take_inventory
+from strata.model import Network, load_config, load_weights
 from strata.ops import bind, workers
 
 ROW, TOKEN = 90, 16  # bytes of a row of the released table, and rows of a token
@@ -119,16 +120,15 @@ def experts(path: Path, tokens: int, threads: int, figures: dict[str, Any]) -> N
     """Windows of one row, and a prompt, with so much of the experts in memory."""
     directory = open_model(path)
     config = replace(load_config(directory.metadata), context=2048, mtp=False)
-    weights = take_inventory(directory, config).bytes
-    routed = sum(info.nbytes for name, info in directory.tensors.items() if is_expert(name))
+    sizes = sizes_of(directory, config, gpu=False)
     workers.use((None,) * threads)
     shown = []
     for share in (1.0, 0.75, 0.5, 0.25):
         forget(path)
-        most = None if share == 1 else weights - routed + int(share * routed)
-        division = divide(directory, config, weights, measure(), most, None)
+        held = None if share == 1 else int(share * sizes.expert_bytes)
+        made = plan(Machine(0), sizes, Wishes(context=config.context, experts=held))
         began = time.perf_counter()
-        ready, storage = arranged(load_weights(directory, config), directory, config, division, None)
+        ready, storage = arranged(load_weights(directory, config), directory, config, made, None)
         net = Network(config, ready, bind("cpu", config))
         if storage.tier is None:
             touch(directory)

@@ -28,6 +28,19 @@ def test_a_few_clients_for_a_few_seconds(tmp_path) -> None:
     assert any(name.startswith("whole: ") for name in numbers)
 
 
+def test_several_models_for_a_few_seconds(tmp_path) -> None:
+    file = tmp_path / "soak.json"
+    sizes = ["--clients", "8", "--minutes", "0.08", "--think", "0.2", "--engine", "scripted", "--models", "2"]
+    sizes += ["--json", str(file), "--serve", "--loaded-models", "1", "--model-turn", "0.5"]
+    done = subprocess.run([sys.executable, str(TOOL), *sizes], capture_output=True, text=True, timeout=240, check=False)
+    assert file.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    told = json.loads(file.read_text(encoding="utf-8"))
+    broken = [promise for promise in told["promises"] if promise["kept"] is False]
+    assert [promise for promise in broken if not promise["timing"]] == [], told["faults"]
+    assert told["numbers"]["answers"] > 0
+    assert sum(told["numbers"]["models loaded, unloaded"]) > 2
+
+
 def watching():
     spec = importlib.util.spec_from_file_location("soaking_watch", TOOL.parent / "soaking" / "watch.py")
     assert spec is not None

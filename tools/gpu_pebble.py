@@ -48,7 +48,7 @@ def load(name: str, device: str, *, exact: bool) -> Network:
         return Network(config, weights, bind("cpu", config), drafts=True)
     card = gpu.find(device)
     assert card is not None, "no GPU"
-    network, placed = gpu.network(card, weights, config, 8, None)
+    network, placed = gpu.network(card, weights, config, gpu.plan_for(card, directory, config, 8), None)
     print(placed, flush=True)
     return Network(network.config, network.weights, network.ops, drafts=True)
 

@@ -6,6 +6,8 @@ READS = ("tests/memory/test_reads.py",)
 ARENA = ("tests/memory/test_arena.py",)
 HELD = ("tests/memory/test_held.py",)
 TIER = ("tests/memory/test_tier.py",)
+STOCK = ("tests/memory/test_stock.py",)
+DISK = ("tests/experts/misses/test_disk.py",)
 ROWS = ("tests/memory/test_row_cache.py",)
 PLANNED = ("tests/memory/budget/test_plan.py",)
 PLAN_MEASURED = ("tests/memory/budget/test_measured.py",)
@@ -181,6 +183,62 @@ MEMORY = (
         "by_link = self.link_first + link * self.link if link else 0.0",
         "by_link = link * self.link",
         ("tests/experts/misses/test_split.py",),
+    ),
+    _m(
+        "disk: whoever is shown to the device gives way",
+        "memory/tier/held.py",
+        "(self._pins[kind] == 0) & ~self._shown[kind])",
+        "(self._pins[kind] == 0))",
+        HELD,
+    ),
+    _m(
+        "disk: the device is shown experts that may go",
+        "memory/tier/stock.py",
+        "np.where(self._shown[:, :, None], self.addresses, self.nobody)",
+        "self.addresses.copy()",
+        STOCK,
+    ),
+    _m(
+        "disk: what is read ahead is not kept",
+        "memory/tier/stock.py",
+        "            if not self._booked[layer, expert]:\n",
+        "            if True:\n",
+        STOCK,
+    ),
+    _m(
+        "disk: the host computes experts that are not there",
+        "experts/misses/answer.py",
+        "nobody == 0 or peek(where + 24 * experts[i]) != nobody",
+        "nobody != 1",
+        DISK,
+    ),
+    _m(
+        "disk: a message is over when its first part is",
+        "experts/misses/loop.py",
+        "        if failed == 0 and step == PART:\n            return _given_back(desk)\n",
+        "",
+        DISK,
+    ),
+    _m(
+        "disk: the link brings experts that are on the disk",
+        "ops/tiers/kernels.py",
+        "mask=lacks, other=0) != nobody)",
+        "mask=lacks, other=0) != nobody + 1)",
+        ("tests/ops/tiers/test_disk.py", "-k", "wherever_experts_lie and link"),
+    ),
+    _m(
+        "disk: a prompt's copy waits for a read that is not the next",
+        "ops/prompt/stream/ring.py",
+        "if group.number > upto and not self._layers.there(group.layer, group.experts):",
+        "if False:",
+        ("tests/ops/prompt/stream/test_reading.py",),
+    ),
+    _m(
+        "disk: a thread that fails leaves whoever waits",
+        "memory/reads/readers.py",
+        "            ticket.lose(error)\n",
+        "            pass\n",
+        (*STOCK, "-k", "dies"),
     ),
     _m(
         "tiers: rows that never came are what was there before",

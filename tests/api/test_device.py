@@ -16,14 +16,30 @@ from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
 from strata.loading import gpu
 from strata.loading import network as loading
 from strata.loading.device import Placement, check_device
-from strata.loading.gpu import Card, check_card, plan
-from strata.model import load_config, load_weights
+from strata.loading.gpu import TENSOR_CORES, Card, check_card
+from strata.loading.sizes import shapes_of, sizes_of
+from strata.memory import budget
+from strata.model import ModelConfig, load_config, load_weights
 from strata.model.config import Mixer
+from strata.ops.gpu.size import PASS_MOST
 from support.hollow import hollow
 from support.network import network
 from support.stored import write_stored
 
 CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
+
+
+def plan(card: Card, weights: int, c: ModelConfig, conversations: int, *, drafts: bool) -> Placement:
+    """A model of which only the bytes of its weights and its dimensions are known, whole on a card of its own."""
+    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=PASS_MOST)
+    sizes = budget.Sizes(
+        c.name, c.context, weights, shapes.cells, draft=int(drafts), draft_cells=shapes.draft_cells, work=shapes.work
+    )
+    kv = c.qsa.kv if c.qsa.kv in shapes.cells.pages else None
+    made = budget.plan(
+        budget.Machine(card.free), sizes, budget.Wishes(conversations=conversations, headroom=0, kv=kv, drafts=drafts)
+    )
+    return Placement.on_gpu(made, card.index, card.name)
 
 
 @pytest.fixture
@@ -61,7 +77,7 @@ def test_without_a_gpu_the_cpu_is_taken_and_nothing_is_said(tiny, monkeypatch, c
         (replace(CARD, capability=61), {}, "Abacus 9 has compute capability 6.1; the kernels need 7.5 or newer"),
         (replace(CARD, capability=70), {}, "compute capability 7.0"),
         (CARD, {"kv": "q4"}, "keys and values are kept as bf16 or q8 on a GPU, not as q4"),
-        (replace(CARD, free=10**6), {}, "Abacus 9 has 1.00 MB of 25.0 GB free, but .* are needed: .* of weights"),
+        (replace(CARD, free=10**6), {}, "Pebble does not fit: .* of VRAM are needed, 1.00 MB are there: .* for dense"),
     ],
     ids=["6.1", "7.0", "kv", "memory"],
 )
@@ -108,7 +124,7 @@ def test_memory_is_divided() -> None:
     assert 4096 <= fewer.cells < 4 * 4096
     assert fewer.cells % 64 == 0
     assert 10**9 + fewer.work + fewer.cache <= tight.free
-    with pytest.raises(RequestError, match=r"1.00 GB of weights.*--context \d+ \(context=\d+\), a smaller file"):
+    with pytest.raises(RequestError, match=r"1.00 GB for dense weights.*--context \d+K, .*or a smaller file"):
         plan(replace(CARD, free=10**9 + placed.work + 10**8), 10**9, replace(c, context=1 << 17), 4, drafts=False)
 
 
@@ -135,9 +151,6 @@ def test_what_is_divided_is_counted_by_what_takes_it(free, capability, drafts) -
 @pytest.mark.parametrize("free", [110e9, 120e9, 149.5e9])
 def test_a_file_is_planned_as_it_is_loaded(tmp_path, free) -> None:
     """The released shapes, all on one card. With hardly any room a plan has shorter passes; a load has not."""
-    from strata.loading.sizes import sizes_of
-    from strata.memory import budget
-
     shapes = Synthetic(ngram_rows=20_000_000)
     infos = [(one.name, one.shape, one.type) for one in tensors(shapes)]
     directory = open_model(hollow(tmp_path / "flash.gguf", metadata(shapes), [infos[:600], infos[600:]]))
@@ -158,7 +171,7 @@ def test_the_context_that_is_advised_fits() -> None:
     card = replace(CARD, free=2_300_000_000)
     with pytest.raises(RequestError) as caught:
         plan(card, 10**9, c, 1, drafts=False)
-    fewer = int(str(caught.value).split("context=")[1].split(")")[0])
+    fewer = 1024 * int(str(caught.value).split("--context ")[1].split("K")[0])
     assert plan(card, 10**9, replace(c, context=fewer), 1, drafts=False).cells >= fewer
 
 

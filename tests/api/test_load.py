@@ -14,8 +14,9 @@ from strata import pebble
 from strata.engine import NotFiniteError, Sampling
 from strata.errors import GgufError, ModelError, RequestError, StrataError, TextError
 from strata.experts.pool import choose, read
-from strata.loading import bundled
+from strata.loading import bundled, ram
 from strata.loading.bundled import BUNDLED
+from strata.memory.budget import DoesNotFitError
 from strata.ops import workers
 from support.tiny_file import tiny_metadata, tiny_tensors, write_tiny
 
@@ -131,7 +132,10 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(tiny, monkeypat
     memory = psutil.virtual_memory()._replace(available=1_000_000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     loaded: list[object] = []
-    with pytest.raises(StrataError, match=r"as the file stores them; this model needs 6\.09 MB, 1\.00 MB available"):
+    monkeypatch.setattr(ram, "private", lambda: 200_000_000)
+    with pytest.raises(
+        DoesNotFitError, match=r"tiny does not fit: 5\d\d MB of RAM are needed, 201 MB are there: \d.*MB for d"
+    ):
         strata.load(tiny, on_load=lambda *_: loaded.append(1))
     assert not loaded
 

@@ -1,11 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from strata.errors import StrataError
 from strata.loading import ram
+from strata.loading.planning import available
 from strata.loading.shown import shown_bytes
+from strata.memory.budget import least
 
 GIB = 1 << 30
 
@@ -85,12 +87,14 @@ def test_a_used_up_limit_leaves_nothing(tmp_path) -> None:
     assert ram.measure(*tree(tmp_path, "0::/\n", files)).available == 0
 
 
-def test_a_model_that_does_not_fit_is_refused_with_both_numbers() -> None:
-    ram.check(5 * 10**9, ram.Ram(8 * 10**9, 5 * 10**9, None))
-    with pytest.raises(StrataError, match=r"needs 504 GB, 21\.3 GB available$"):
-        ram.check(504 * 10**9, ram.Ram(64 * 10**9, 21_300_000_000, None))
-    with pytest.raises(StrataError, match=r"needs 5\.00 GB, 4\.99 GB available \(limit of this.*: 6\.00 GB\)$"):
-        ram.check(5 * 10**9, ram.Ram(64 * 10**9, 4_990_000_000, 6 * 10**9))
+def test_what_this_process_has_for_itself_counts_as_available_up_to_its_part_of_a_plan() -> None:
+    there = ram.Ram(64 * GIB, 8 * GIB, None, own=300_000_000)
+    assert available(there, gpu=False) == 8 * GIB + 300_000_000
+    large = replace(there, own=20 * GIB)  # somebody's own numbers in the process, which nothing can give back
+    assert available(large, gpu=False) == 8 * GIB + least.HOST_ALONE
+    assert available(large, gpu=True) == 8 * GIB + least.HOST
+    assert available(replace(large, limit=8 * GIB), gpu=False) == 8 * GIB
+    assert 0 < ram.private() < 8 * GIB
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from strata.loading import resizing, tiers
 from strata.loading.device import Placement
 from strata.model import load_config, load_weights
 from strata.ops.tiers.room import FixedRoom
+from support.planned import planned
 from support.stored import write_stored
 
 OTHER = 700, 200, 100
@@ -25,15 +26,17 @@ def made(tmp_path_factory):
     directory = open_model(write_stored(tmp_path_factory.mktemp("slim") / "m.gguf", name="slim"))
     config = load_config(directory.metadata)
     config, weights = replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
-    whole = tiers.expert_bytes(weights)
-    tier = tiers.build(weights, config, whole // 2, torch.device("cpu"), 1)
-    yield tier, whole
+    half = planned(directory, config, config.L * config.moe.E // 2)
+    tier = tiers.build(weights, config, half, torch.device("cpu"), 1)
+    yield tier, half.sizes.slot_bytes
     tier.close()
 
 
 def placed(slots, whole):
     dense, cache, work = OTHER
-    return Placement("cuda:0", "Abacus 9", dense + slots, 64, cache, work, share=slots / whole, slots=slots)
+    return Placement(
+        "cuda:0", "Abacus 9", dense + slots, 64, cache, work, storage="all are in RAM", share=slots / whole, slots=slots
+    )
 
 
 def test_it_shrinks_to_nothing_and_grows_to_all_with_true_words(made):

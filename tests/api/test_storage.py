@@ -12,12 +12,17 @@ import torch
 import strata
 from strata.errors import RequestError, StrataError
 from strata.gguf import open_model
-from strata.loading import network, ram, storage
+from strata.loading import network, storage
+from strata.loading.bundled import find
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
-from strata.loading.storage import divide
+from strata.loading.planning import wishes_of
+from strata.loading.sizes import sizes_of
+from strata.loading.stored import is_expert
+from strata.memory.budget import DoesNotFitError, Machine, Sizes, least, plan
+from strata.memory.budget.plan import Arena
 from strata.memory.reads import file
-from strata.model import load_config, take_inventory
+from strata.model import load_config
 from strata.ops.moe.held import HeldMoe
 from strata.ops.ngram.table import NgramTable
 from support.network import prompt
@@ -38,12 +43,18 @@ def tiny(tmp_path_factory):
     return write_stored(tmp_path_factory.mktemp("storage") / "tiny.gguf", words=True)
 
 
-def sizes(path):
+def sizes(path) -> Sizes:
     directory = open_model(path)
-    config = load_config(directory.metadata)
-    weights = take_inventory(directory, config).bytes
-    experts = sum(info.nbytes for name, info in directory.tensors.items() if storage.is_expert(name))
-    return directory, config, weights, experts
+    return sizes_of(directory, load_config(directory.metadata))
+
+
+def ram_for(found: Sizes, experts: int, **wished) -> int:
+    """Main memory of which a plan gives experts so many bytes."""
+    wanted = wishes_of(**({"conversations": 8, "context": found.context} | wished))
+    machine = Machine(0, 1 << 50)
+    parts = least.least_ram(machine, found, wanted, least.settle(machine, found, wanted))
+    fixed = sum(part.nbytes for part in parts if part.name not in {least.FEWEST, least.SYSTEM})
+    return -(-(fixed + experts) * 16 // 15) + 16
 
 
 def run(path, **options):
@@ -72,18 +83,22 @@ def same(one, other):
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.95])
 def test_any_memory_gives_the_same_bytes(tiny, share):
-    _, config, weights, experts = sizes(tiny)
+    found = sizes(tiny)
     loaded, expected = run(tiny)
     assert loaded.storage.tier is None
     assert not loaded.placement.storage
-    least = storage._least(open_model(tiny), config)
-    limit = weights - experts + least + int(share * (experts - least))
-    loaded, found = run(tiny, ram=limit)
-    same(found, expected)
+    fewest = least.fewest_stored(found)
+    assert fewest < found.expert_bytes
+    limit = ram_for(found, fewest + int(share * (found.expert_bytes - fewest)))
+    loaded, bytes_ = run(tiny, ram=limit)
+    same(bytes_, expected)
     tier = loaded.storage.tier
-    assert tier.nbytes <= limit - (weights - experts)
+    made = plan(Machine(0, limit), found, wishes_of(conversations=8, context=found.context))
+    assert made.arena is Arena.PART
+    assert tier.slots == sum(one.in_ram for one in made.classes)
+    assert tier.nbytes == made.ram.bytes_of(least.EXPERTS)
     assert all(isinstance(layer.moe, HeldMoe) for layer in loaded.network.weights.layers)
-    assert isinstance(loaded.network.weights.mtp.layer.moe, HeldMoe)
+    assert not isinstance(loaded.network.weights.mtp.layer.moe, HeldMoe)
     assert tier.stats.misses > 0
     assert tier.stats.hits > 0
     assert "read from the file" in str(loaded.placement)
@@ -107,7 +122,9 @@ def test_both_at_once_through_the_library():
     """Pebble answers the same, and says what it met."""
     with strata.load("pebble", threads=1, device="cpu") as model:
         expected = model.chat([{"role": "user", "content": WORDS}], max_tokens=40).text
-    with strata.load("pebble", threads=1, device="cpu", ram=11_000_000, ngram="direct") as model:
+    found = sizes(find("pebble"))
+    limit = ram_for(found, found.expert_bytes // 2, ngram="direct", parked=0)
+    with strata.load("pebble", threads=1, device="cpu", ram=limit, ngram="direct", keep=False) as model:
         assert model.chat([{"role": "user", "content": WORDS}], max_tokens=40).text == expected
         stats = model.source.engine.stats()
         met = stats["storage"]["experts"]
@@ -125,38 +142,24 @@ def test_a_large_table_is_read_directly_by_itself(tiny, monkeypatch):
 
 
 def test_too_little_is_refused_with_what_would_do(tiny):
-    directory, config, weights, experts = sizes(tiny)
-    there = ram.Ram(10**12, 10**11, None)
-    needed = weights - experts + storage._least(directory, config)
-    with pytest.raises(StrataError, match=rf"at least --ram {-(-needed // 10**6)}MB$"):
-        divide(directory, config, weights, there, needed - 1, None)
-    enough = divide(directory, config, weights, there, needed, None)
-    assert enough.slots == storage._least(directory, config)
-    assert divide(directory, config, weights, there, weights, None).slots is None
-    assert divide(directory, config, weights, there, None, None).slots is None
-    with pytest.raises(StrataError, match="at least --ram"):
-        divide(directory, config, weights, there, 5, "ram")
-
-
-def test_what_is_not_available_is_read_from_the_file_without_being_asked(tiny, monkeypatch):
-    directory, config, weights, experts = sizes(tiny)
-    monkeypatch.setattr(storage, "HEADROOM", 1000)  # this whole model is smaller than what is kept free else
-    short = weights - experts + storage._least(directory, config) + 1000
-    found = divide(directory, config, weights, ram.Ram(10**12, short, None), None, None)
-    assert found.slots == storage._least(directory, config)
-    assert found.dense == weights - experts
-    assert divide(directory, config, weights, ram.Ram(10**12, weights, None), None, None).slots is None
-    with pytest.raises(StrataError, match="weights stay in RAM as the file stores them"):
-        divide(directory, config, weights, ram.Ram(10**12, short - 1, None), None, None)
+    found = sizes(tiny)
+    enough = ram_for(found, least.fewest_stored(found))
+    with pytest.raises(DoesNotFitError, match=r"of RAM are needed, .* for the fewest experts.*what would help: .*RAM$"):
+        load_network(ModelFile.open(tiny), device="cpu", threads=1, ram=enough - 64, context=found.context)
+    load_network(ModelFile.open(tiny), device="cpu", threads=1, ram=enough, context=found.context).storage.close()
 
 
 def test_a_table_in_memory_counts(tiny):
-    directory, config, weights, _ = sizes(tiny)
-    table = directory.tensors[storage.TABLE].nbytes
-    there = ram.Ram(10**12, 10**11, None)
-    assert divide(directory, config, weights, there, weights + table, "ram").table == table
-    assert divide(directory, config, weights, there, weights + table, "ram").slots is None
-    assert divide(directory, config, weights, there, weights + table - 1, "ram").slots is not None
+    found = sizes(tiny)
+    limit = ram_for(found, found.expert_bytes, ngram="ram")
+    loaded = load_network(ModelFile.open(tiny), device="cpu", threads=1, ram=limit, ngram="ram", context=found.context)
+    assert loaded.storage.tier is None
+    loaded.storage.close()
+    loaded = load_network(
+        ModelFile.open(tiny), device="cpu", threads=1, ram=limit - 5000, ngram="ram", context=found.context
+    )
+    assert loaded.storage.tier is not None
+    loaded.storage.close()
 
 
 @pytest.mark.parametrize("bad", [{"ram": 0}, {"ram": True}, {"ram": "4GB"}, {"ngram": "disk"}])
@@ -166,9 +169,9 @@ def test_nonsense_is_refused(bad):
 
 
 def test_loading_shows_how_far_it_is_and_can_be_stopped(tiny):
-    _, config, weights, experts = sizes(tiny)
-    directory = open_model(tiny)
-    limit = weights - experts + storage._least(directory, config) + directory.tensors[storage.TABLE].nbytes
+    found = sizes(tiny)
+    limit = ram_for(found, least.fewest_stored(found), ngram="ram")
+    dense = found.stored - found.expert_bytes
     told = []
     loaded = load_network(
         ModelFile.open(tiny), device="cpu", threads=1, ram=limit, ngram="ram", on_load=lambda *two: told.append(two)
@@ -179,7 +182,7 @@ def test_loading_shows_how_far_it_is_and_can_be_stopped(tiny):
     loaded.storage.close()
 
     def stop(done, _total):
-        if done > weights - experts:
+        if done > dense:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -187,8 +190,8 @@ def test_loading_shows_how_far_it_is_and_can_be_stopped(tiny):
 
 
 def test_memory_that_others_take_meanwhile_ends_loading(tiny, monkeypatch):
-    _, config, weights, experts = sizes(tiny)
-    limit = weights - experts + storage._least(open_model(tiny), config)
+    found = sizes(tiny)
+    limit = ram_for(found, least.fewest_stored(found))
     real, calls = psutil.virtual_memory(), []
 
     def memory():
@@ -200,12 +203,14 @@ def test_memory_that_others_take_meanwhile_ends_loading(tiny, monkeypatch):
         load_network(ModelFile.open(tiny), device="cpu", threads=1, ram=limit)
 
 
-def test_experts_that_are_widened_cannot_be_read_piece_by_piece(tmp_path, monkeypatch):
+def test_experts_that_are_widened_are_all_in_memory(tmp_path):
     path = write_stored(tmp_path / "m.gguf", narrow="Q4_0", words=True)
-    _, _config, weights, _experts = sizes(path)
-    monkeypatch.setattr(storage, "_least", lambda *_: 10**5)
-    with pytest.raises(StrataError, match="only where they are kept as the file stores them"):
-        load_network(ModelFile.open(path), device="cpu", threads=1, ram=weights - 10**4)
+    found = sizes_of(open_model(path), load_config(open_model(path).metadata), gpu=False)
+    assert found.expert_bytes == 0
+    limit = ram_for(found, 0)
+    load_network(ModelFile.open(path), device="cpu", threads=1, ram=limit, context=found.context).storage.close()
+    with pytest.raises(DoesNotFitError, match="of RAM are needed"):
+        load_network(ModelFile.open(path), device="cpu", threads=1, ram=limit - 100, context=found.context)
 
 
 def test_the_file_system_refusing_direct_reads_changes_no_byte(tiny, monkeypatch, caplog):
@@ -217,8 +222,8 @@ def test_the_file_system_refusing_direct_reads_changes_no_byte(tiny, monkeypatch
         return opened(path, flags, *rest)
 
     monkeypatch.setattr(file.os, "open", open_)
-    _, config, weights, experts = sizes(tiny)
-    limit = weights - experts + storage._least(open_model(tiny), config)
+    found = sizes(tiny)
+    limit = ram_for(found, least.fewest_stored(found))
     with caplog.at_level(logging.WARNING, "strata.memory"):
         loaded, found = run(tiny, ram=limit, ngram="direct")
     same(found, run(tiny)[1])
@@ -229,7 +234,7 @@ def test_the_file_system_refusing_direct_reads_changes_no_byte(tiny, monkeypatch
 def test_experts_are_not_touched_where_they_do_not_all_fit(tiny):
     directory = open_model(tiny)
     watched = network._Watched(directory, 1, None, touch_experts=False)
-    name = next(name for name in directory.tensors if storage.is_expert(name))
+    name = next(name for name in directory.tensors if is_expert(name))
     assert np.shares_memory(watched.raw(name), directory.raw(name))
     assert watched._done == 0
     assert watched.raw("output.weight") is not None

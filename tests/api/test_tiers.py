@@ -11,14 +11,13 @@ pytest.importorskip("triton")
 from strata.config import resolve
 from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
-from strata.loading import gpu, tiers
+from strata.loading import tiers
 from strata.loading.device import Placement
-from strata.loading.gpu import Card
+from strata.memory.budget.plan import Arena
 from strata.model import load_config, load_weights
 from strata.ops.tiers.ram import pages
+from support.planned import planned
 from support.stored import write_stored
-
-CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
 
 
 def test_a_cap_is_a_number_of_bytes():
@@ -32,38 +31,28 @@ def test_a_cap_is_a_number_of_bytes():
 def model(tmp_path_factory):
     directory = open_model(write_stored(tmp_path_factory.mktemp("slim") / "m.gguf", name="slim"))
     config = load_config(directory.metadata)
-    return replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
+    return directory, replace(config, mtp=False), replace(load_weights(directory, config), mtp=None)
 
 
-def test_experts_take_what_is_left(model):
-    config, weights = model
-    experts = tiers.expert_bytes(weights)
-    placed, slots = tiers.place(CARD, 10**6, config, 2, experts, drafts=False)
-    assert (slots, placed.share) == (experts, 1.0)
-    least = placed.work + placed.cache + 10**6
-    placed, slots = tiers.place(replace(CARD, free=least + experts // 3), 10**6, config, 2, experts, drafts=False)
-    assert slots == experts // 3
-    assert "among them 33% of the experts; all are in RAM" in str(placed)
+def test_what_is_said_of_a_share(model):
+    made = planned(*model[:2], 10)
+    text = str(Placement.on_gpu(made, 0, "Abacus 9"))
+    assert f"among them {10 / 32:.0%} of the experts; all are in RAM" in text
     assert "of the experts" not in str(Placement("cuda:0", "Abacus 9", 1, 64, 1, 1))
-    with pytest.raises(RequestError, match=r"Abacus 9 may be taken, but .* are needed without a single routed expert"):
-        tiers.place(replace(CARD, free=least - 1), 10**6, config, 2, experts, drafts=False)
 
 
-def test_a_cap_leaves_whole_models_alone_and_cuts_experts_only_where_it_must(model):
-    config, weights = model
-    config = replace(config, qsa=replace(config.qsa, kv="bf16"))
-    kept = 10**7
-    assert gpu._placed(CARD, weights, kept, config, 2, None)[1] is None
-    assert gpu._placed(CARD, weights, kept, config, 2, 20 * 10**9)[1] is None
-    with pytest.raises(RequestError, match=r"1\.00 GB of Abacus 9 may be taken"):
-        gpu._placed(CARD, weights, 10**10, config, 2, 10**9)
+def test_ram_that_cannot_hold_what_a_window_needs_is_refused_with_what_would_do(model):
+    made = planned(*model[:2], 10)
+    tiers.check(made)
+    few = replace(made, arena=Arena.PART, classes=tuple(replace(one, in_ram=3) for one in made.classes))
+    with pytest.raises(RequestError, match=r"at least 16 of each size.*room for 3 of .*: more RAM \(--ram\), a sm"):
+        tiers.check(few)
 
 
 def test_experts_lie_in_slots_and_in_ram(model):
-    config, weights = model
+    _, config, weights = model
     device = torch.device("cpu")
-    each = tiers.expert_bytes(weights) // (4 * 8)
-    tier = tiers.build(weights, config, 10 * each, device, 1)
+    tier = tiers.build(weights, config, planned(*model[:2], 10), device, 1)
     try:
         there = tier.cache.slot_of
         assert (there >= 0).sum() == 10

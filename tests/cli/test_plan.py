@@ -20,6 +20,7 @@ from strata.pebble import path as pebble_file
 from support.hollow import hollow
 
 FLASH = "qwen3.8-flash-next"
+ONE = "--conversations", "1"
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +37,10 @@ def told(capsys, *tokens: str, code: int = 0) -> str:
 
 
 def test_before_any_download(capsys) -> None:
-    text = told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "12GB", "--ram", "64GB", "--context", "32K")
+    text = told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "12GB", "--ram", "64GB", "--context", "32K", *ONE)
     assert text.startswith("Qwen3.8-Flash-Next IQ3_XXS on a GPU with 12.0 GB free and 64.0 GB of RAM: it fits.\n")
     assert "A download of 75.8 GB; sizes as stated by others (ISTA-DASLab GSQ-RCO)" in text
-    assert "\n  dense weights        4.00 GB  ████████" in text
+    assert "\n  dense weights          4.00 GB  ████████" in text
     assert "\n  experts              43.0 GB  " in text
     assert "\nSpeed, estimated and not measured\n  writing   about " in text
     assert "assumed: RTX 5070: 672 GB/s and 62 TFLOPS, link 25 GB/s" in " ".join(text.split())
@@ -58,18 +59,20 @@ def test_all_files_of_a_model_side_by_side(capsys) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_numbers_and_flags(capsys) -> None:
-    error = told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "128K", code=1)
-    assert "11.1 GB of VRAM are needed, 8.00 GB are there: 4.00 GB for dense weights" in error
-    assert "what would help: --context 40K, or the CPU alone (--device cpu), or a smaller file, or 11.1 GB" in error
-    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "40K")
-    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "41K", code=1)
+    error = told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "128K", *ONE, code=1)
+    assert "11.4 GB of VRAM are needed, 8.00 GB are there: 4.00 GB for dense weights" in error
+    assert "what would help: --context 33K, or the CPU alone (--device cpu), or a smaller file, or 11.4 GB" in error
+    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "33K", *ONE)
+    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "34K", *ONE, code=1)
     assert "on a machine without a GPU" in told(
         capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "40K", "--device", "cpu"
     )
 
 
 def test_for_machines(capsys) -> None:
-    found = json.loads(told(capsys, f"{FLASH}:Q2_0", "--vram", "24GiB", "--ram", "64GB", "--gpu", "RTX 3090", "--json"))
+    found = json.loads(
+        told(capsys, f"{FLASH}:Q2_0", "--vram", "24GiB", "--ram", "64GB", "--gpu", "RTX 3090", "--json", *ONE)
+    )
     for account in (found["vram"], found["ram"]):
         assert account["used"] + account["free"] == account["budget"]
         assert sum(part["nbytes"] for part in account["parts"]) == account["used"]
@@ -91,7 +94,7 @@ def test_a_file_on_this_machine(capsys) -> None:
     text = told(capsys, "pebble")
     assert text.startswith("Pebble on a machine without a GPU, with ")
     assert "of RAM available" in text
-    assert "A conversation of up to 2K tokens, all that the model can." in text
+    assert "8 conversations of up to 2K tokens, all that the model can." in text
     assert "- To run it so: `strata serve pebble`." in text
     assert "Speed" not in text, "nothing is known of how fast so small a model is"
     assert told(capsys, str(pebble_file("iq3"))).startswith("Pebble on ")
@@ -142,7 +145,7 @@ def test_rates_that_are_given(capsys) -> None:
 def test_settings_count(capsys, monkeypatch) -> None:
     monkeypatch.setenv("STRATA_CONTEXT", "16K")
     found = json.loads(told(capsys, f"{FLASH}:Q2_0", "--vram", "12GB", "--ram", "64GB", "--drafts", "0", "--json"))
-    assert (found["context"], found["drafts"], found["conversations"]) == (16384, False, 1)
+    assert (found["context"], found["drafts"], found["conversations"]) == (16384, False, 8)
     flags = ("--vram", "24GB", "--ram", "64GB", "--conversations", "4", "--headroom", "1GB", "--cache-ram", "4")
     found = json.loads(told(capsys, f"{FLASH}:Q2_0", *flags, "--json"))
     assert found["conversations"] == 4

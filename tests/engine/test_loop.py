@@ -47,7 +47,7 @@ class Scripted:
         state.ids += done.ids[:n]
         state.length += n
 
-    looks, pass_rows = False, PASS_ROWS
+    looks, pass_rows, miss = False, PASS_ROWS, 0.0
 
     def decide(self, done, rules) -> None:
         """The host chooses."""

@@ -1,14 +1,18 @@
 """The depth policy: its arithmetic, and properties it must have whatever the numbers."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strata.engine.drafting.drafter import Guesser
 from strata.engine.drafting.misses import Misses
+from strata.engine.drafting.options import Drafting
 from strata.engine.drafting.policy import Acceptance, Costs, Retries, best_plan, expected_tokens
 from strata.engine.drafting.timings import Timings
+from strata.model.tally import Tally
 
 RATES = st.lists(st.floats(0, 1), max_size=7)
 
@@ -124,3 +128,23 @@ def test_timings_take_misses_out_of_windows_and_add_them_again():
     without = Timings()
     without.computed(1, 0.060, misses=50)
     assert (without.window(1), without.misses(4)) == (0.060, 0.0)
+
+
+def test_a_guesser_prices_the_misses_its_network_met() -> None:
+    """What a window met is asked where a miss costs something, and only there."""
+    asked = []
+
+    def met() -> Tally:
+        asked.append(1)
+        return Tally(experts=400, resident=300, link=60, host=40)
+
+    for miss, expected in ((25e-6, 0.010 - 100 * 25e-6), (0.0, 0.010)):
+        asked.clear()
+        network = SimpleNamespace(miss=miss, met=met)
+        timings = Timings(network.miss)
+        guesser = Guesser(Drafting(3, measured=True), network, [1, 2, 3], timings=timings)
+        guesser.learn(0, 0, 0.010)
+        assert timings.window(1) == pytest.approx(expected)
+        assert timings.misses(1) == (100 if miss else 0)
+        assert len(asked) == (miss > 0)
+        assert Guesser(Drafting(3), network, [])._timings.miss == miss

@@ -103,7 +103,7 @@ def test_the_export_is_what_chrome_and_perfetto_read():
     ]
     assert events[2]["args"] == {
         "rows": 4, "conversations": 1, "drafted": {"head": 3}, "accepted": 2, "tokens": 3, "hits": {}, "misses": {},
-        "host_wait_us": 0.0,
+        "host_wait_us": 0.0, "disk_wait_us": 0.0,
         "fetched": 0,
     }  # fmt: skip
     assert [e["ts"] for e in trace.events(last=1)["traceEvents"] if e["ph"] == "X"] == [
@@ -173,3 +173,15 @@ def test_noting_a_window_costs_less_than_a_hundredth_of_it():
         return (time.perf_counter_ns() - began) / 100 / 1e3
 
     assert min(note() for _ in range(50)) < window / 100
+
+
+def test_where_experts_were_found():
+    """Those that the host computed lay in RAM, but for those that were read first."""
+    from strata.engine.window import _found
+    from strata.model.tally import Tally
+
+    assert _found(None) == {}
+    assert _found(Tally(1, 10, 5, 2, 3)) == {"vram": 5, "ram": 5}
+    assert _found(Tally(1, 10, 5, 2, 3).read(2, 7.5)) == {"vram": 5, "ram": 3, "ssd": 2}
+    both = Tally(1, 10, 5, 2, 3).read(2, 7.5) - Tally().read(1, 0.5)
+    assert (both.ssd, both.read_us) == (1, 7.0)

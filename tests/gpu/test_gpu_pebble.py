@@ -35,14 +35,14 @@ def file(request):
     name, kv = request.param
     directory = open_model(pebble.path(name))
     config = cached_as(load_config(directory.metadata), kv)
-    return config, load_weights(directory, config)
+    return config, load_weights(directory, config), directory
 
 
 def on_gpu(file, conversations=8, cells=None):
-    config, weights = file
+    config, weights, directory = file
     if cells is not None:
         config = replace(config, context=cells)
-    network, _ = gpu.network(CARD, weights, config, conversations, None)
+    network, _ = gpu.network(CARD, weights, config, gpu.plan_for(CARD, directory, config, conversations), None)
     return replace(network, drafts=True)
 
 

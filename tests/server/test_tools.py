@@ -50,6 +50,46 @@ def test_c04_numbers_booleans_and_lists_are_themselves(site) -> None:
     assert site.message(tools=[AWX], max_tokens=400).json["content"][-1]["input"] == wanted
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_c04_half_a_character_in_an_object_breaks_nothing(site, size) -> None:
+    cut = r'{"z": "\ud83d", "\ude00": ["\ud83d\ude00"]}'
+    site.say("</think>\n\n" + call("get_w", more=cut), size=size)
+    wanted = {"more": {"z": "\ufffd", "\ufffd": ["\U0001f600"]}}
+    assert json.loads(site.chat(tools=[WX], max_tokens=400).message["tool_calls"][0]["function"]["arguments"]) == wanted
+    assert json.loads(site.chat_stream(tools=[WX], max_tokens=400).calls[0]["arguments"]) == wanted
+    flat = [{**WX["function"], "type": "function"}]
+    told = site.response_stream(tools=flat).values
+    assert told[-1]["type"] == "response.completed"
+    assert json.loads(told[-1]["response"]["output"][-1]["arguments"]) == wanted
+    assert site.message(tools=[AWX], max_tokens=400).status == 200
+    assert site.message_stream(tools=[AWX], max_tokens=400).items[-1][0] == "message_stop"
+
+
+def test_b04_what_cannot_be_written_is_still_a_failed_response(site, monkeypatch) -> None:
+    from strata.server.dialects.responses.output import Output
+
+    site.say("</think>\n\nfine")
+    plain = Output._said
+    monkeypatch.setattr(Output, "_said", lambda self, text: plain(self, text + "\ud83d"))
+    told = site.response_stream().values
+    assert told[-1]["type"] == "response.failed"
+    assert [value["sequence_number"] for value in told] == list(range(len(told)))
+
+
+def test_c01_parameters_whose_names_cannot_be_written_are_refused_by_name(site) -> None:
+    for name in ("a>b", "a<b", "", "a\nb", "x" * 257):
+        schema = {"type": "object", "properties": {"fine": {}, name: {"type": "integer"}}}
+        tool = {"name": "f", "parameters": schema}
+        for reply in (
+            site.chat(tools=[{"type": "function", "function": tool}]),
+            site.message(tools=[{"name": "f", "input_schema": schema}]),
+            site.response(tools=[{"type": "function", **tool}]),
+        ):
+            assert reply.status == 400
+            assert "tools[0]" in reply.error
+            assert "property" in reply.error
+
+
 def test_c06_a_call_without_parameters_has_an_empty_object(site) -> None:
     site.say("</think>\n\n" + call("now"))
     assert site.chat(tools=[NOW]).message["tool_calls"][0]["function"]["arguments"] == "{}"

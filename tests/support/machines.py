@@ -20,13 +20,16 @@ def released(experts: float = 43.0, dense: float = 4.0) -> Sizes:
         context=262144,
         dense=int(dense * GB),
         draft=820_000_000,
-        layers=(ExpertLayer(512, stored * 103 // 100, stored),) * 48,
+        layers=(ExpertLayer(512, stored * 103 // 100, stored, stored + 3 * 4096),) * 48,
+        transit=460_000_000 * stored // 2_176_000,
         table=28_800_138_240,
         row=1440,
         cells=cells,
         draft_cells=Cells({"bf16": 64 * 2680}, listed=4),
         work=Work(512 << 20, least=168 << 20, least_rows=512, most=1344 << 20, most_rows=4096),
         stored=int((experts + dense + 0.8) * GB),
+        draft_stored=800_000_000,
+        slack=819_200,
         host_cells=Cells({"f32": 64 * 12 * 4700, "q8": 64 * 12 * 1700}, each=state),
         reads=Reads(int((dense - 0.4) * GB), 2 * state, 1536, 50_000_000, 10, 320_000_000, 12.1e9),
     )
@@ -37,6 +40,7 @@ def sizes(draw: st.DrawFn) -> Sizes:
     """Any model: layers of several sizes, with or without table, draft head and choice of pass length."""
     size = st.integers(1, 1000)
     kinds = draw(st.lists(st.tuples(size, size), min_size=1, max_size=3))
+    padded = draw(st.sampled_from([0, 1, 200]))
     layers = draw(st.lists(st.tuples(st.integers(1, 40), st.sampled_from(kinds)), max_size=6))
     pages = {"bf16": draw(st.integers(1, 500))} | ({"q8": draw(st.integers(1, 500))} if draw(st.booleans()) else {})
     cells = Cells(
@@ -48,6 +52,7 @@ def sizes(draw: st.DrawFn) -> Sizes:
     )
     head = Cells({"bf16": draw(st.integers(1, 50))}, cells.page, spares=cells.spares) if draw(st.booleans()) else None
     least = draw(st.integers(0, 500))
+    extra = draw(st.integers(0, 400)) if head else 0
     rows = draw(st.integers(1, 64))
     return Sizes(
         name="Any",
@@ -55,7 +60,8 @@ def sizes(draw: st.DrawFn) -> Sizes:
         dense=draw(st.integers(0, 5000)),
         cells=cells,
         draft=draw(st.integers(1, 900)) if head else 0,
-        layers=tuple(ExpertLayer(count, *kind) for count, kind in layers),
+        layers=tuple(ExpertLayer(count, *kind, kind[1] + padded if padded else 0) for count, kind in layers),
+        transit=draw(st.integers(0, 4000)),
         table=draw(st.sampled_from([0, 700, 20_000])),
         row=draw(st.integers(1, 3)),
         draft_cells=head,
@@ -63,7 +69,9 @@ def sizes(draw: st.DrawFn) -> Sizes:
             draw(st.integers(0, 400)), draw(st.integers(0, 3)), draw(st.integers(1, 64)),
             least, rows, least + draw(st.integers(0, 900)), rows + draw(st.integers(0, 900)),
         ),
-        stored=draw(st.integers(0, 9000)) + sum(count * kind[1] for count, kind in layers),
+        stored=draw(st.integers(0, 9000)) + extra + sum(count * kind[1] for count, kind in layers),
+        draft_stored=extra,
+        slack=draw(st.sampled_from([0, 300])),
         files=draw(st.sampled_from([0, 5000])),
         reads=draw(st.sampled_from([None, Reads(500, 30, 1, 20, 3, 40, 1e6)])),
     )  # fmt: skip
@@ -95,4 +103,5 @@ def wishes(found: Sizes) -> st.SearchStrategy[Wishes]:
         ram_headroom=st.integers(0, 2000),
         parked=st.integers(0, 5000),
         experts=st.one_of(st.none(), st.integers(0, 30_000)),
+        table=st.sampled_from([None, "ram", "ssd"]),
     )

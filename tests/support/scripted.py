@@ -24,7 +24,7 @@ class Scripted:
 
     def __init__(self, tokenizer: Tokenizer, text: str, context: int = 1024) -> None:
         self.config = SimpleNamespace(context=context, V=tokenizer.size + 4, name="scripted")
-        self.drafts, self.pass_rows = False, 512
+        self.drafts, self.pass_rows, self.miss = False, 512, 0.0
         self.script = [*tokenizer.encode(text, special=True), tokenizer.eos_ids[0]]
         self.prompt: list[int] = []
 

@@ -11,9 +11,8 @@ from figures.model import Fixed, Model
 from figures.summary import share_of_the_first
 from strata.loading import gpu, tiers
 from strata.loading.gpu import Card
-from strata.memory.slots import SlotCache, divide
+from strata.memory.slots import SlotCache
 from strata.model import Network
-from strata.ops.gpu.size import weight_bytes
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers import measure
 from strata.ops.tiers.prompts import BUFFERS, streaming
@@ -68,7 +67,7 @@ def build(name: str, model: Model) -> Arm:
     """
     before, skew = used(model), 0.0
     each, facts = model.config.moe.E, model.facts()
-    options = TierOptions(tuple(tiers.processors(None)), room=min(tiers.ROOM, 8 * model.config.moe.topk))
+    options = TierOptions(tuple(tiers.processors(None)), room=tiers.room(model.config.moe.topk, each))
     if name == "resident" or name in CAPS:
         skew = skew_of(SKEW, each, model.config.moe.topk)
     placed: dict[str, Any] = {"skew": round(skew, 3)}
@@ -103,12 +102,10 @@ def capped(model: Model, cap: int) -> tuple[tuple[int, ...], dict[str, Any]]:
         RequestError: not even the rest fits; says how much is needed.
     """
     card = gpu.find("cuda") or Card(0, "a card", gpu.TENSOR_CORES, cap, cap)
-    card = replace(card, free=cap, name=f"a card of {cap / 1e9:.0f} GB")
-    routed = tiers.expert_bytes(model.weights)
-    dense = weight_bytes(model.weights)[1] - routed + tiers.room_bytes(model.weights)
-    placement, room = tiers.place(card, dense, model.config, 2, routed, drafts=False)
-    slots = divide(room, model.sizes, model.classes, model.config.moe.E)
-    gb = {"cap": cap, "dense": dense, "conversations": placement.cache, "work": placement.work, "slots": room}
+    made = gpu.plan_for(replace(card, free=cap), model.directory, model.config, 2, drafts=False)
+    assert made.vram is not None
+    slots = tuple(sum(one.in_vram for one in made.classes if one.slot == size) for size in model.sizes)
+    gb = {"cap": cap} | {part.name.replace(" ", "_"): part.nbytes for part in made.vram.parts}
     return slots, {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}
 
 

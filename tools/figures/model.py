@@ -38,10 +38,6 @@ class Fixed:
     def seen(self, visits: Any) -> None:
         """Nothing is learned."""
 
-    def counts(self) -> Any:
-        """Nothing is known."""
-        return np.zeros(self.slot_of.shape)
-
     def resize(self, class_: int, slots: int) -> None:
         """Nobody asks for another number."""
         raise NotImplementedError(f"{slots} slots of class {class_}: these do not change")
@@ -102,7 +98,8 @@ class Model:
         """Bytes that a window reads, for its bound. Of a table only rows are read, which do not count."""
         layers, c, g = self.weights.layers, self.config, self.config.gdn
         tables: Any = (self.weights.embed, *(layer.ple.table for layer in layers if layer.ple is not None))
-        dense = weight_bytes(self.weights)[1] - weight_bytes(tables)[1] - tiers.expert_bytes(self.weights)
+        routed = c.moe.E * sum(kind.nbytes for kind in self.kinds)
+        dense = weight_bytes(self.weights)[1] - weight_bytes(tables)[1] - routed
         recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
         each = [sum(m.nbytes for m in layer) for layer in self.experts]
         return {
@@ -137,8 +134,9 @@ class Model:
         """
         device, c, tier = self.device, self.config, None
         if cache is not None:
+            ram = self.ram  # first, for it says which matrices are described
             tier = Tier(
-                self.kinds, self.experts, self.ram, cache, self.classes, slots, c.moe.topk, device,
+                self.kinds, self.experts, ram, cache, self.classes, slots, c.moe.topk, device,
                 options or TierOptions(),
             )  # fmt: skip
             tier.fill()
@@ -150,7 +148,7 @@ class Model:
                 routers.choosing[: c.moe.E] *= (skew * spread).exp()[:, None].to(device)
         kv = torch.bfloat16 if device.type == "cuda" else torch.float32  # the interpreter has no arithmetic of bfloat16
         pool = Pool(c, device, slots=2, cells=cells or c.context, kv=kv)
-        coming = tiers.prompts(tier, moved, c, device)  # type: ignore[arg-type]
+        coming = tiers.prompts(tier, moved, c, device)
 
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(c, pool, device, graphs=graphs, tier=tier)

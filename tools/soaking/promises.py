@@ -48,12 +48,30 @@ class Promise:
         return f"{ {True: 'kept  ', False: 'BROKEN', None: 'short '}[self.kept] } {self.name}: {self.number}"
 
 
+def together(engines: list[Any]) -> Any:
+    """All engines as if they were one; of a single one, itself."""
+    if len(engines) == 1:
+        return engines[0]
+    cancels = [one["cancels"] for one in engines]
+    added = {name: sum(one[name] for one in engines) for name in ("waiting", "running", "restarts", "generated_tokens")}
+    return {
+        **engines[0],
+        **added,
+        "phases": {},
+        "cancels": {
+            **{name: sum(one[name] for one in cancels) for name in ("count", "open")},
+            **{name: max(one[name] for one in cancels) for name in ("slowest", "longest")},
+            "units": [sum(column) for column in zip(*(one["units"] or [0] * 4 for one in cancels), strict=True)],
+        },
+    }
+
+
 def measured(
     tally: Tally, health: Health, ends: Ends, processes: dict[str, Process], seen: dict[str, Any]
 ) -> dict[str, Any]:
     """Everything as plain numbers."""
-    engine, last = seen["last"]["engines"][0], seen["last"]
-    first = seen["first"]["engines"][0]
+    engine, last = together(seen["last"]["engines"]), seen["last"]
+    first = together(seen["first"]["engines"])
     windows = engine["phases"]
     units = sum(windows.get(phase, 0.0) for phase in ("read", "draft", "run", "verify", "commit", "wait"))
     numbers: dict[str, Any] = {
@@ -77,6 +95,9 @@ def measured(
     }
     for name, process in processes.items():
         numbers |= _memory(name, process, tally, seen)
+    if seen["models"]:  # an engine that is loaded anew counts anew
+        numbers |= {"tokens of answers": None, "tokens a second": None, "seconds the engine worked": None}
+        numbers["models loaded, unloaded"] = list(seen["loads"])
     return numbers | {
         "requests under way at the end": len(last["requests"]) + engine["waiting"] + engine["running"],
         "kept at the end: conversations, places to go on from, MB, given up": [
@@ -194,8 +215,14 @@ def promises(numbers: dict[str, Any], tally: Tally, *, short: bool) -> list[Prom
         Promise("answers, leaving and garbage took place", str(begun),
             all(begun.values()) or (None if short else False)),
     ]  # fmt: skip
+    if "models loaded, unloaded" in numbers:
+        each = {name: count for name, count in counts.items() if name.startswith("answers of ")}
+        loads = numbers["models loaded, unloaded"]
+        found.append(Promise("every model answers, and each comes and goes", f"{each}, {loads[0]} loads",
+            (len(each) > 1 and min(loads) > len(each)) or (None if short else False)))  # fmt: skip
     for name in ("server", "engine"):
-        found += _held(name, numbers, short=short)
+        if f"{name} slope (KB/minute)" in numbers:
+            found += _held(name, numbers, short=short)
     return found
 
 

@@ -24,6 +24,8 @@ def load(
     ram: int | None = None,
     ngram: str | None = None,
     vram: int | None = None,
+    headroom: int | None = None,
+    drafts: bool = True,
     profiles: str | Path | None = None,
     process: bool = False,
     on_load: OnLoad | None = None,
@@ -40,20 +42,21 @@ def load(
         threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
             work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
             far as the container's share of processor time allows.
-        context: tokens a conversation may hold; None is what the model was trained for, times its scale. Fewer take
-            less memory.
+        context: tokens a conversation may hold; None is as many as take an eighth of the memory, at most what the model
+            was trained for, times its scale. Fewer take less memory.
         rope_scale: stretch the trained context this many times (YaRN), which changes short texts too; 1 is off, None
             leaves what the file has.
         kv: type in which keys and values are kept: "f32", "f16", "q8" or "q4" on the CPU, smaller ones less exact;
             "bf16" or "q8" on a GPU; None is f32 or bf16.
         device: "cpu"; "cuda" or "cuda:N" for a GPU; or "auto": a GPU if the model can run there and is not too
             large for it, else the CPU. `Model.ready` has `device`, `placed` and, where a GPU was not taken, `why`.
-        ram: most bytes of main memory for weights; None is what is available. Routed experts beyond it are read from
-            the file when they are needed, which changes no byte of an answer.
-        ngram: how rows of the n-gram table are read: "ram", "mmap" or "direct"; None is "direct" for a table of more
-            than 1 GB, and through the system's file cache for smaller ones.
-        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there, which
-            changes no byte either. None is what is free, for a model that fits whole.
+        ram: bytes of main memory to plan with; None is what is available. Routed experts that find no room are read
+            from the file when they are needed, which changes no byte of an answer.
+        ngram: how rows of the n-gram table are read: "ram", "mmap" or "direct"; None is what the plan of memory says.
+        vram: bytes of the GPU's memory to plan with; routed experts that find no room stay in main memory and are
+            computed there, which changes no byte either. None is what is free.
+        headroom: bytes of these to leave free; None is 512 MiB and a 64th.
+        drafts: load the draft head. Without it, guesses come from look-ups alone.
         profiles: folder in which it is kept which experts were used most, where `vram` leaves some outside the GPU's
             memory: the next start with it begins with those. It changes no byte of an answer. None keeps nothing.
         process: run the engine in a process of its own. This process then imports no torch, an engine that crashes is
@@ -87,6 +90,8 @@ def load(
         ram,
         ngram,
         vram,
+        headroom,
+        drafts,
         None if profiles is None else str(Path(profiles).expanduser().absolute()),
     )
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
@@ -112,6 +117,8 @@ def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Sour
             ram=setup.ram,
             ngram=setup.ngram,
             vram=setup.vram,
+            headroom=setup.headroom,
+            drafts=setup.drafts,
             profiles=setup.profiles,
             on_load=on_load,
             options=setup.options,

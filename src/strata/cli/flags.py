@@ -32,6 +32,7 @@ class GlobalFlags:
     kv: Annotated[str | None, _of("kv")] = None
     ram: Annotated[str | None, _of("ram")] = None
     vram: Annotated[str | None, _of("vram")] = None
+    headroom: Annotated[str | None, _of("headroom")] = None
     expert_profile: Annotated[bool | None, _of("expert_profile")] = None
     ngram: Annotated[str | None, _of("ngram")] = None
     models_folder: Annotated[str | None, _of("models_folder")] = None

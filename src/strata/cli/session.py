@@ -33,6 +33,8 @@ def load_model(settings: Settings, output: Output) -> "Model":
             ram=settings.ram,
             ngram=settings.ngram,
             vram=settings.vram,
+            headroom=settings.headroom,
+            drafts=settings.drafts > 0,
             profiles=profiles_folder(settings),
             process=True,
             on_load=bar.step,

@@ -31,7 +31,7 @@ class Settings:
     context: int | None = _setting(
         Tokens(2),
         "Tokens a conversation may hold. Fewer take less memory; more than the model was trained for need scaling.",
-        unset="what the model was trained for, times the scale",
+        unset="as many as take an eighth of the memory, at most what the model was trained for, times the scale",
     )
     rope_scaling: str | None = _setting(
         Choice(("none", "yarn")),
@@ -50,15 +50,18 @@ class Settings:
     )
     ram: int | None = _setting(
         Bytes(),
-        "Most main memory for weights, such as 4GB; routed experts beyond it are read from the file when they are "
-        "needed. The answer stays the same.",
+        "Main memory to plan with, such as 32GB; routed experts that find no room are read from the file when they "
+        "are needed. The answer stays the same.",
         unset="what is available",
     )
     vram: int | None = _setting(
         Bytes(),
-        "Most memory of the GPU, such as 24GB; routed experts beyond it stay in main memory and are computed there. "
-        "The answer stays the same.",
-        unset="what is free, for a model that fits whole",
+        "Memory of the GPU to plan with, such as 24GB; routed experts that find no room stay in main memory and are "
+        "computed there. The answer stays the same.",
+        unset="what is free",
+    )
+    headroom: int | None = _setting(
+        Bytes(), "Memory of the GPU to keep free, such as 1GB.", unset="0.54 GB and a 64th of the memory"
     )
     expert_profile: bool = _setting(
         Switch(),
@@ -70,7 +73,8 @@ class Settings:
         Choice(("ram", "mmap", "direct")),
         "How rows of the n-gram table are read: all in main memory, through the system's file cache, or past it. The "
         "answer stays the same.",
-        unset="direct for a table of more than 1 GB, else through the file cache",
+        unset="in the GPU's memory or in main memory where the plan has room for it, else direct for a table of more "
+        "than 1 GB, and through the file cache for a smaller one",
     )
     temperature: float | None = _setting(
         Number(), "Logits are divided by it; 0 always takes the likeliest token.", unset="the model file's, else 0"

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from strata.engine.totals import Totals
+from strata.engine.watch import Watch
 
 PHASES = ("read", "draft", "run", "verify", "commit")
 """Parts of a window, in order; a prompt pass has `read`, and `verify` where it ends the prompt."""
@@ -40,6 +41,7 @@ class WindowRecord:
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
         host_wait_us: microseconds in which the GPU waited for experts that the host computed.
+        disk_wait_us: microseconds in which the host waited for experts that were read from the disk.
         fetched: rows of predictions that the host had to read, though a device looked at them.
         layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where
             the device does not say it.
@@ -60,6 +62,7 @@ class WindowRecord:
     wait_us: float = 0.0
     tokens: int = 0
     host_wait_us: float = 0.0
+    disk_wait_us: float = 0.0
     fetched: int = 0
     layers: Sequence[float] = ()
 
@@ -76,6 +79,7 @@ class Trace:
     Attributes:
         count: windows and passes noted.
         totals: their sums.
+        watch: whether the card has the memory that it says it has.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -84,6 +88,7 @@ class Trace:
         self._ended: int | None = None  # when the last one did; None if there was nothing to do since
         self.count = 0
         self.totals = Totals()
+        self.watch = Watch()
 
     def add(self, record: WindowRecord) -> None:
         """Note a window."""
@@ -119,6 +124,7 @@ class Trace:
             totals.guessed(record.drafted, record.accepted)
         if record.hits:
             totals.hits.update(record.hits)
+            self.watch.seen(record)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -151,6 +157,7 @@ class Trace:
                 "hits": dict(record.hits),
                 "misses": dict(record.misses),
                 "host_wait_us": record.host_wait_us,
+                "disk_wait_us": record.disk_wait_us,
                 "fetched": record.fetched,
             }
             if record.layers:

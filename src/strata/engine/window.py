@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from strata.model import Network
     from strata.model.decision import Decision, Undecided
     from strata.model.ops import Pass
+    from strata.model.tally import Tally
 
 
 def step(network: "Network", generations: Sequence[Generation], *, trace: Trace | None = None) -> list[list[Event]]:
@@ -93,7 +94,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             len(going),
             drafted,
             accepted,
-            {} if met is None else {"vram": met.resident, "ram": met.link + met.host},
+            _found(met),
             {} if met is None else {"link": met.link, "host": met.host},
             draft_us=draft,
             run_us=run,
@@ -104,6 +105,7 @@ def _run(network: "Network", generations: Sequence[Generation], trace: Trace | N
             fetched=sum(generation.fetched for generation in going) - fetched,
             layers=array("f", [(at - guessed) / 1e3 for at in passes[0].layers]),
             host_wait_us=0.0 if met is None else met.waited_us,
+            disk_wait_us=0.0 if met is None else met.read_us,
         )
         trace.add(record)
     return tokens
@@ -127,3 +129,11 @@ def _decided(
         return outcomes
     wishes = [wish for wish in (g.wish(guesses) for g in generations) if wish is not None]
     return network.look(passes, wishes) if len(wishes) == len(generations) else None
+
+
+def _found(met: "Tally | None") -> dict[str, int]:
+    """Experts by where they were found; nothing where all have one place, and no disk where none was read."""
+    if met is None:
+        return {}
+    found = {"vram": met.resident, "ram": met.link + met.host - met.ssd}
+    return found | {"ssd": met.ssd} if met.ssd else found

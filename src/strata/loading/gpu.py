@@ -1,5 +1,6 @@
 """Whether a model can run on a GPU, and how the card's memory is divided: arithmetic before anything is moved there."""
 
+import gc
 import importlib.util
 import logging
 import os
@@ -12,19 +13,23 @@ import numpy as np
 from strata.errors import ModelError, RequestError, StrataError
 from strata.loading import tiers
 from strata.loading.device import Placement
-from strata.loading.shown import shown_bytes
-from strata.memory import budget
-from strata.memory.budget import advice, least
+from strata.memory.budget import Machine, Wishes, compared, plan, retry
+from strata.memory.budget.machine import rates_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
+    from strata.gguf import TensorDirectory
     from strata.loading.learned import Learned
     from strata.loading.network import OnLoad
+    from strata.memory.budget import Plan
     from strata.model import ModelConfig, Network
     from strata.model.candidates import Wish
     from strata.model.ops import Ops
     from strata.model.weights import Weights
+    from strata.ops.tiers.tier import Tier
 
 log = logging.getLogger("strata.loading")
 
@@ -132,62 +137,35 @@ def check_shapes(c: "ModelConfig") -> None:
         raise RequestError(f"the GPU's kernels do not fit the model: {'; '.join(wrong)}")
 
 
-def plan(card: Card, weights: int, c: "ModelConfig", conversations: int, *, drafts: bool) -> Placement:
-    """Divide a card's memory.
-
-    A conversation can always have the whole context; half of what is left beside that is for more of them.
+def plan_for(
+    card: Card,
+    directory: "TensorDirectory",
+    config: "ModelConfig",
+    conversations: int,
+    *,
+    vram: int | None = None,
+    drafts: bool = True,
+) -> "Plan":
+    """The plan of a file on a card, whatever RAM there is; for who measures.
 
     Args:
         card: where.
-        weights: bytes of weights on the device.
-        c: dimensions with the context in force.
+        directory: the file's tensors.
+        config: dimensions with the context in force.
         conversations: that run at once.
+        vram: bytes to plan with at most; None for what is free.
         drafts: whether the draft head runs.
 
     Raises:
-        RequestError: it does not fit; says how much is needed and free, and what would make it fit.
+        DoesNotFitError: it does not fit.
     """
-    from strata.loading.sizes import shapes_of
-    from strata.ops.gpu.size import PASS_MOST
+    from strata.loading.sizes import sizes_of
 
-    # All weights are on the card, and nothing else is left to divide: no experts that move, no RAM that matters.
-    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=PASS_MOST)
-    cells = shapes.cells if shapes.draft_cells is None else shapes.cells + shapes.draft_cells
-    sizes = budget.Sizes(c.name, c.context, weights, cells, work=shapes.work)
-    machine = budget.Machine(card.free)
-    kv = c.qsa.kv if c.qsa.kv in cells.pages else None
-    wishes = budget.Wishes(conversations=conversations, headroom=0, kv=kv)
-    try:
-        made = budget.plan(machine, sizes, wishes)
-    except budget.DoesNotFitError as error:
-        raise RequestError(_too_large(card, weights, machine, sizes, wishes, error)) from error
-    assert made.vram is not None
-    work = made.vram.bytes_of(least.WORK) + made.vram.bytes_of(least.PASS)
-    return Placement(f"cuda:{card.index}", card.name, weights, made.cells, made.vram.bytes_of(least.TALK), work)
-
-
-def _too_large(
-    card: Card,
-    weights: int,
-    machine: budget.Machine,
-    sizes: budget.Sizes,
-    wishes: budget.Wishes,
-    error: budget.DoesNotFitError,
-) -> str:
-    """What is needed, what is free, and what would help."""
-    need = error.shortage.need
-    work = sum(part.nbytes for part in error.shortage.parts if part.name in {least.WORK, least.PASS})
-    help_ = []
-    for flags, changed in advice.changes(machine, sizes, wishes):
-        before, context, _ = flags.partition("--context ")
-        help_.append(f"{before}{context}{changed.context} (context={changed.context})" if context else before)
-    help_.sort(key=lambda text: "--context" in text)
-    return (
-        f"{card.name} has {shown_bytes(card.free)} of {shown_bytes(card.total)} free, but {shown_bytes(need)} are "
-        f"needed: {shown_bytes(weights)} of weights, {shown_bytes(need - weights - work)} for conversations with a "
-        f"context of {sizes.context} tokens, {shown_bytes(work)} of work space; "
-        f"what would help: {', '.join([*help_, 'a smaller file'])}, or memory that other programs there give back"
-    )
+    sizes = sizes_of(directory, config, tensor_cores=card.capability >= TENSOR_CORES)
+    kv = config.qsa.kv if config.qsa.kv in sizes.cells.pages else None
+    wishes = Wishes(context=config.context, conversations=conversations, kv=kv, drafts=drafts)
+    free = card.free if vram is None else min(card.free, vram)
+    return plan(Machine(free, rates=rates_for(free, card.name)), sizes, wishes)
 
 
 def _use(name: str) -> "torch.device":
@@ -199,96 +177,163 @@ def _use(name: str) -> "torch.device":
     return device
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was put on a card.
+
+    Attributes:
+        network: it.
+        tier: of its experts, if not all are there.
+    """
+
+    network: "Network"
+    tier: "Tier | None"
+
+
 def network(
     card: Card,
     weights: "Weights",
     config: "ModelConfig",
-    conversations: int,
+    made: "Plan",
     on_load: "OnLoad | None",
     *,
-    vram: int | None = None,
     threads: int | None = None,
+    source: tiers.Source | None = None,
     learned: "Learned | None" = None,
 ) -> tuple["Network", Placement]:
-    """Move weights to a card and make the network that runs there.
+    """Move weights to a card and make the network that runs there, as a plan says.
 
     Args:
         card: where.
-        weights: as the file stores them.
+        weights: as the file stores them; with a draft head only if the plan has one.
         config: dimensions; keys and values in a type that a GPU has, any other stands for bf16.
-        conversations: that run at once.
+        made: who gets how much.
         on_load: called with (bytes moved, bytes to move).
-        vram: bytes to take at most; routed experts that do not fit then stay in RAM.
-        threads: CPU threads that compute those.
+        threads: CPU threads that compute experts without a slot.
+        source: the file, for experts that RAM does not hold; without it all of them have to be there.
         learned: which of them were visited most.
 
     Raises:
-        RequestError: it does not fit, or has types without kernels there.
+        DoesNotFitError: memory that the plan counts on cannot be had, whatever is left out.
+        RequestError: the file has types without kernels there.
     """
+    from strata.ops.gpu.size import weight_bytes
+
+    tiers.check(made)
+    config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
+    try:
+        total, _ = weight_bytes(weights)
+    except ModelError as error:
+        raise RequestError(str(error)) from error
+    device = _use(f"cuda:{card.index}")
+
+    def build(made: "Plan") -> Built:
+        return _built(card, weights, config, made, device, _Told(on_load, total), threads, source, learned)
+
+    before = _free(device)
+    built, made = _whole_or_less(made, build)
+    if on_load:
+        on_load(total, total)
+    taken = None if before is None else compared(made, card.free - (before - (_free(device) or 0)))
+    return built.network, Placement.on_gpu(made, card.index, card.name, taken)
+
+
+class _Told:
+    """Progress of moving weights, never beyond the whole."""
+
+    def __init__(self, on_load: "OnLoad | None", total: int) -> None:
+        self._on_load, self._total, self._done = on_load, total, 0
+
+    def __call__(self, count: int) -> None:
+        self._done += count
+        if self._on_load:
+            self._on_load(min(self._done, self._total - 1), self._total)
+
+
+def _built(
+    card: Card,
+    weights: "Weights",
+    config: "ModelConfig",
+    made: "Plan",
+    device: "torch.device",
+    sent: _Told,
+    threads: int | None,
+    source: tiers.Source | None,
+    learned: "Learned | None",
+) -> Built:
+    """Everything that takes memory of a card, touched for the first time."""
     from strata.loading import storage
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
     from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
-    from strata.ops.gpu.size import weight_bytes
     from strata.ops.gpu.upload import Upload
 
-    config = replace(config, qsa=replace(config.qsa, kv=config.qsa.kv if config.qsa.kv in KINDS else KV))
-    drafts = weights.mtp is not None
+    drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
+    tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
-        total, kept = weight_bytes(weights)
-    except ModelError as error:
-        raise RequestError(str(error)) from error
-    placed, room = _placed(card, weights, kept, config, conversations, vram)
-    device, done = _use(placed.device), 0
+        moved = Upload(device, sent, tier=tier).all(weights)
+        small, slots = head_config(config), made.conversations
+        pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv])
+        its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
+        coming = tiers.prompts(tier, moved, config, device) if tensor_cores else None
 
-    def sent(count: int) -> None:
-        nonlocal done
-        done += count
-        if on_load:
-            on_load(min(done, total - 1), total)
+        def assembled(*, graphs: bool) -> Network:
+            ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
+            ops.lacks(coming, table=storage.beside(moved), rows=made.rows)
+            if its is not None:
+                ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
+            return Network(config, moved, cast("Ops", ops))
 
-    tier = None if room is None else tiers.build(weights, config, room, device, threads, sent, learned)
-    moved = Upload(device, sent, tier=tier).all(weights)
-    small = head_config(config)
-    pool = Pool(config, device, slots=conversations, cells=placed.cells, kv=TABLES[config.qsa.kv])
-    its = Pool(small, device, slots=conversations, cells=placed.cells) if drafts else None
-
-    coming = tiers.prompts(tier, moved, config, device) if card.capability >= TENSOR_CORES else None
-
-    def made(*, graphs: bool) -> Network:
-        ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
-        ops.lacks(coming, table=storage.beside(moved))
-        if its is not None:
-            ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
-        return Network(config, moved, cast("Ops", ops))
-
-    with tiers.still(tier):
-        if device.type == "cuda":
-            compile_ahead(replace(made(graphs=False), drafts=drafts), card)
-        found = made(graphs=True)
-        if device.type == "cuda":
-            warm(replace(found, drafts=drafts))
-    if on_load:
-        on_load(total, total)
-    return found, placed
+        with tiers.still(tier):
+            if device.type == "cuda":
+                compile_ahead(replace(assembled(graphs=False), drafts=drafts), card)
+            found = assembled(graphs=True)
+            if device.type == "cuda":
+                warm(replace(found, drafts=drafts))
+    except BaseException:
+        if tier is not None:
+            tier.close()
+        raise
+    return Built(found, tier)
 
 
-def _placed(
-    card: Card, weights: "Weights", kept: int, config: "ModelConfig", conversations: int, vram: int | None
-) -> tuple[Placement, int | None]:
-    """Where the model is; and bytes for slots if its experts are not all there."""
-    drafts = weights.mtp is not None
-    if vram is None:
-        return plan(card, kept, config, conversations, drafts=drafts), None
-    card = replace(card, free=min(card.free, vram))
-    try:
-        return plan(card, kept, config, conversations, drafts=drafts), None
-    except RequestError:
-        routed = tiers.expert_bytes(weights)
-        dense = kept - routed + tiers.room_bytes(weights)
-        return tiers.place(card, dense, config, conversations, routed, drafts=drafts)
+def _free(device: "torch.device") -> int | None:
+    """Bytes of a card that nobody has taken; what torch holds in reserve counts as taken. None if it is none."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def _whole_or_less(made: "Plan", build: "Callable[[Plan], Built]") -> "tuple[Built, Plan]":
+    """Follow a plan; where memory that it counts on cannot be had, the next smaller one (case N01).
+
+    Raises:
+        DoesNotFitError: not even the fewest experts leave enough.
+    """
+    import torch
+
+    while True:
+        try:
+            return build(made), made
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
+                raise
+            why = str(error).partition("\n")[0] or type(error).__name__
+        # Out of the handler, so that nothing holds on to what was built.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        smaller = retry(made)
+        log.warning(
+            "memory that was planned could not be had (%s); trying again with %d of %d experts in VRAM",
+            why, smaller.slots, smaller.sizes.experts,
+        )  # fmt: skip
+        made = smaller
 
 
 def compile_ahead(network: "Network", card: Card) -> None:

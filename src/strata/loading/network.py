@@ -1,7 +1,9 @@
 """The network of a model file, its weights in memory."""
 
+import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +16,20 @@ from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.learned import Learned
-from strata.loading.ram import measure
+from strata.loading.planning import machine_here, planned, wishes_of
+from strata.loading.ram import measure, private
+from strata.loading.shown import shown_bytes
 from strata.loading.stored import check_storage, is_expert
 from strata.loading.stretch import stretched
 from strata.loading.touch import touch
+from strata.memory.budget import Wishes, compared, least, retry
+from strata.memory.budget.plan import Arena, Table
+from strata.memory.errors import ScarceError
 
 if TYPE_CHECKING:
     from strata.loading.files import ModelFile
     from strata.loading.storage import Storage
+    from strata.memory.budget import Plan
     from strata.model import Inventory, ModelConfig, Network
     from strata.model.weights import Weights
 
@@ -78,11 +86,14 @@ def load_network(
     ram: int | None = None,
     ngram: str | None = None,
     vram: int | None = None,
+    headroom: int | None = None,
+    drafts: bool = True,
     conversations: int = CONVERSATIONS,
+    parked: int = 0,
     profiles: Path | None = None,
     on_load: OnLoad | None = None,
 ) -> Loaded:
-    """Read the weights of an open file.
+    """Read the weights of an open file, and share memory out by `strata.loading.planning`, as `strata plan` shows it.
 
     All that can be known to be wrong is found before memory is taken.
 
@@ -91,25 +102,29 @@ def load_network(
         threads: CPU threads to compute with, in the whole process; None is one for a small model, where sharing the
             work takes longer than doing it, and for others one per physical (performance) core of one memory node, as
             far as the container's share of processor time allows.
-        context: tokens a conversation may hold, see `strata.loading.stretch`.
+        context: tokens a conversation may hold, see `strata.loading.stretch`; None is the longest whose keys and values
+            take an eighth of the memory.
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept, see `strata.model.kv`; None is f32 on the CPU, bf16 on a GPU, which
             has q8 as well.
         device: "cpu"; "cuda" or "cuda:N"; or "auto", which takes the first GPU if the model can run there and is not
             too large for it, and else the CPU, and says why.
-        ram: most bytes of main memory for weights; routed experts beyond it are read from the file when rows visit
+        ram: most bytes of main memory to plan with; routed experts beyond it are read from the file when rows visit
             them. None is what is available.
-        ngram: how rows of the n-gram table are read, see `strata.loading.storage`.
-        vram: most bytes of the GPU's memory; routed experts beyond it stay in main memory and are computed there. None
-            is what is free, for a model that fits whole.
-        conversations: that run at once, for which a GPU's memory is divided.
+        ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None leaves it to the plan.
+        vram: most bytes of the GPU's memory to plan with; routed experts beyond it stay in main memory and are computed
+            there. None is what is free.
+        headroom: bytes of these to leave free; None for the plan's own.
+        drafts: whether the draft head is loaded.
+        conversations: that run at once.
+        parked: bytes of main memory for conversations that are kept.
         profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
         on_load: called with (bytes loaded, bytes to load) after each tensor; bytes as they stay in memory.
 
     Raises:
         ModelError: the file holds no complete model of a supported architecture.
         TextError: its tokenizer cannot be used.
-        StrataError: it does not fit into memory.
+        DoesNotFitError: it does not fit into memory; says what is needed, what is there, and what to change.
         RequestError: threads is no integer from 1 to 1024, the model cannot have such a context or cache, or it cannot
             run on the GPU that was asked for.
     """
@@ -119,11 +134,19 @@ def load_network(
     check_device(device)
     check_storage(ram, ngram)
     try:
-        config = cached_as(stretched(load_config(file.metadata), context, rope_scale), kv)
+        own = load_config(file.metadata)
+        longest, config = stretched(own, None, rope_scale), cached_as(stretched(own, context, rope_scale), kv)
+        asked = _Asked(
+            wishes_of(
+                context=context, conversations=conversations, kv=kv, drafts=drafts, headroom=headroom, parked=parked,
+                ngram=ngram,
+            ),
+            longest, ram, vram, ngram, threads,
+        )  # fmt: skip
         why = ""
         if device != CPU:
             try:
-                found = _on_gpu(file, config, device, kv, conversations, on_load, ngram, vram, threads, profiles)
+                found = _on_gpu(file, config, device, asked, on_load, profiles)
                 if found is not None:
                     return found
             except RequestError as error:
@@ -133,9 +156,44 @@ def load_network(
                 log.info("not on the GPU: %s", why)
         if config.qsa.kv == gpu.KV:
             raise RequestError(f"keys and values are kept as {gpu.KV} on a GPU only; leave --kv (kv=) out")
-        return _on_cpu(file, config, threads, on_load, why, ram, ngram)
+        return _on_cpu(file, config, asked, on_load, why)
     except ModelError as error:
         raise file.error(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is wished of a load.
+
+    Attributes:
+        wishes: of its plan.
+        longest: dimensions with the longest context there may be.
+        ram, vram, ngram, threads: see `load_network`.
+    """
+
+    wishes: Wishes
+    longest: "ModelConfig"
+    ram: int | None
+    vram: int | None
+    ngram: str | None
+    threads: int | None
+
+    def plan(self, file: "ModelFile", card: gpu.Card | None) -> "Plan":
+        """For this machine, with a card or without.
+
+        Raises:
+            RequestError: it does not fit, or a GPU has no kernels for its experts.
+        """
+        from strata.loading.sizes import sizes_of
+
+        head = file.draft if self.wishes.drafts else None
+        cores = card is None or card.capability >= gpu.TENSOR_CORES
+        try:
+            sizes = sizes_of(file.directory, self.longest, head, gpu=card is not None, tensor_cores=cores)
+        except ModelError as error:
+            raise RequestError(str(error)) from error
+        machine = machine_here(card, measure(), vram=self.vram, ram=self.ram)
+        return planned(machine, sizes, self.wishes)[0]
 
 
 def _inventory(file: "ModelFile", config: "ModelConfig") -> "Inventory":
@@ -151,15 +209,11 @@ def _on_gpu(
     file: "ModelFile",
     config: "ModelConfig",
     device: str,
-    kv: str | None,
-    conversations: int,
+    asked: _Asked,
     on_load: OnLoad | None,
-    ngram: str | None,
-    vram: int | None,
-    threads: int | None,
     profiles: Path | None,
 ) -> Loaded | None:
-    """The network on a GPU; None if the machine has none and any device will do.
+    """The network on a GPU; None if the machine has none, or may take none of its memory, and any device will do.
 
     Raises:
         RequestError: it cannot run there; says why.
@@ -167,78 +221,119 @@ def _on_gpu(
     from strata.model import load_weights
 
     card = gpu.find(device)
-    if card is None:
+    if card is None or (asked.vram == 0 and device == AUTO):
         if device == AUTO:
             return None
         raise RequestError("torch finds no GPU it can use here; `strata doctor` says what this machine has")
     gpu.check_card(card)
-    gpu.check_kv(kv)
+    gpu.check_kv(asked.wishes.kv)
     gpu.check_shapes(config)
     inventory = _inventory(file, config)
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
-    weights, config = _with_draft(file, load_weights(file.directory, config), config)
-    storage = None
-    if ngram is not None:
+    made = asked.plan(file, card)
+    config = replace(config, context=made.context)
+    weights, config = _with_draft(file, load_weights(file.directory, config), config, made)
+    from strata.loading.storage import Storage, hosted
+    from strata.loading.tiers import Source
+
+    storage = Storage()
+    if made.table in {Table.RAM, Table.SSD}:
         import torch
 
-        from strata.loading.storage import hosted
-
-        weights, storage = hosted(weights, file.directory, ngram, torch.device(f"cuda:{card.index}"))
+        mode = asked.ngram or ("ram" if made.table is Table.RAM else "direct")
+        weights, storage = hosted(weights, file.directory, mode, torch.device(f"cuda:{card.index}"))
     learned = None if profiles is None else Learned(profiles, file.fingerprint)
-    network, placement = gpu.network(
-        card, weights, config, conversations, on_load, vram=vram, threads=threads, learned=learned
-    )
+    try:
+        network, placement = gpu.network(
+            card, weights, config, made, on_load, threads=asked.threads, source=Source(file.directory, storage),
+            learned=learned,
+        )  # fmt: skip
+    except BaseException:
+        storage.close()
+        raise
     return Loaded(network, inventory.unused, placement, storage, learned)
 
 
-def _on_cpu(
-    file: "ModelFile",
-    config: "ModelConfig",
-    threads: int | None,
-    on_load: OnLoad | None,
-    why: str,
-    most: int | None,
-    ngram: str | None,
-) -> Loaded:
+def _on_cpu(file: "ModelFile", config: "ModelConfig", asked: _Asked, on_load: OnLoad | None, why: str) -> Loaded:
     import torch
 
     from strata.experts.pool import choose, read
-    from strata.model import Network, load_weights
-    from strata.ops import bind, workers
+    from strata.ops import workers
 
     inventory = _inventory(file, config)
-    draft = sum(info.nbytes for info in file.draft.tensors.values()) if file.draft else 0
-    from strata.loading.storage import arranged, divide
-
-    division = divide(file.directory, config, inventory.bytes + draft, measure(), most, ngram)
+    made, threads = asked.plan(file, None), asked.threads
+    config = replace(config, context=made.context)
     if threads is None and config.V * config.H < SMALL:
         threads = 1
     workers.use(choose(read(), threads).cpus if threads != 1 else (None,))
     if threads is not None:
         torch.set_num_threads(threads)
-    first = division.dense - draft + (division.experts if division.slots is None else 0)
-    total = first + min(division.slots or 0, division.experts) + division.table
-    weights = load_weights(_Watched(file.directory, total, on_load, touch_experts=division.slots is None), config)
+    before = private()
+    while True:
+        try:
+            network, storage = _in_ram(file, config, made, asked, on_load)
+            break
+        except (ScarceError, MemoryError) as error:  # a limit that nobody thought of, such as `ulimit -v`
+            smaller, reason = retry(made), str(error)
+        gc.collect()
+        log.warning(
+            "memory that was planned could not be had (%s); trying again with %s for experts",
+            reason, shown_bytes(smaller.ram.bytes_of(least.EXPERTS)),
+        )  # fmt: skip
+        made = smaller
+    known = (least.TABLE, least.TABLE_ROWS, *([least.EXPERTS] if made.arena is Arena.PART else []))
+    process = private() - sum(made.ram.bytes_of(part) for part in known)
+    more = max(0, process - max(before, least.HOST_ALONE))
+    taken = compared(made, made.ram.free + made.ram.bytes_of(least.SYSTEM) - more)
+    placement = Placement.on_cpu(made, why, taken if taken.told else None)
+    return Loaded(network, inventory.unused, placement, storage)
+
+
+def _in_ram(
+    file: "ModelFile", config: "ModelConfig", made: "Plan", asked: _Asked, on_load: OnLoad | None
+) -> "tuple[Network, Storage]":
+    """Weights where a plan has them, without a GPU.
+
+    Raises:
+        MemoryError: the system does not give what was planned.
+    """
+    from strata.loading.storage import arranged
+    from strata.model import Network, load_weights
+    from strata.ops import bind
+
+    part, ram = made.arena is Arena.PART, made.ram
+    first = ram.bytes_of(least.DENSE) + (0 if part else ram.bytes_of(least.EXPERTS))
+    first -= made.sizes.draft_stored if file.draft and made.drafts else 0  # which is read behind all else
+    total = first + (ram.bytes_of(least.EXPERTS) if part else 0) + ram.bytes_of(least.TABLE)
+    own = config if made.drafts else replace(config, mtp=False)
+    weights = load_weights(_Watched(file.directory, total, on_load, touch_experts=not part), own)
     weights, storage = arranged(
-        weights, file.directory, config, division, ngram,
+        weights, file.directory, own, made, asked.ngram,
         (lambda done: on_load(min(first + done, total), total)) if on_load else None,
     )  # fmt: skip
     if on_load:
         on_load(total, total)
-    weights, config = _with_draft(file, weights, config)
-    placement = Placement(CPU, weights=first + draft, why=why, storage=str(division))
-    return Loaded(Network(config, weights, bind("cpu", config)), inventory.unused, placement, storage)
+    try:
+        weights, own = _with_draft(file, weights, own, made)
+        return Network(own, weights, bind("cpu", own)), storage
+    except BaseException:
+        storage.close()
+        raise
 
 
-def _with_draft(file: "ModelFile", weights: "Weights", config: "ModelConfig") -> "tuple[Weights, ModelConfig]":
-    """The same with the draft head that was pulled beside the model, if there is one.
+def _with_draft(
+    file: "ModelFile", weights: "Weights", config: "ModelConfig", made: "Plan"
+) -> "tuple[Weights, ModelConfig]":
+    """The same with the draft head that was pulled beside the model, if there is one; without any if none is planned.
 
     Raises:
         ModelError: it belongs to another model.
     """
     from strata.model import with_draft_head
 
+    if not made.drafts:
+        return replace(weights, mtp=None), replace(config, mtp=False)
     if file.draft is None:
         return weights, config
     try:

@@ -1,10 +1,7 @@
 """How much memory there is, and how much of it this process may take."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from strata.errors import StrataError
-from strata.loading.shown import shown_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +12,13 @@ class Ram:
         total: installed.
         available: what can be taken now without swapping, container limits respected.
         limit: the container's or service's limit if there is one below `total`.
+        own: what this process has taken of it for itself alone.
     """
 
     total: int
     available: int
     limit: int | None
+    own: int = field(default=0, compare=False)
 
 
 def measure(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Ram:
@@ -37,21 +36,16 @@ def measure(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/f
         total=memory.total,
         available=max(0, min([memory.available, *(limit - used for limit, used in limits)])),
         limit=min((limit for limit, _ in limits), default=None),
+        own=private(),
     )
 
 
-def check(needed: int, ram: Ram) -> None:
-    """Refuse a model that does not fit, before memory is taken.
+def private() -> int:
+    """Bytes of memory that this process shares with nobody; pages of files are shared."""
+    import psutil
 
-    Raises:
-        StrataError: `needed` bytes of weights are more than is available.
-    """
-    if needed > ram.available:
-        inside = f" (limit of this container or service: {shown_bytes(ram.limit)})" if ram.limit else ""
-        raise StrataError(
-            f"weights stay in RAM as the file stores them; this model needs {shown_bytes(needed)}, "
-            f"{shown_bytes(ram.available)} available{inside}"
-        )
+    found = psutil.Process().memory_info()
+    return max(0, int(found.rss) - int(getattr(found, "shared", 0)))
 
 
 def memory_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[Path]:

@@ -45,14 +45,16 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
         raise RequestError(_one_place(at))
     cache: SlotCache = tier.cache  # type: ignore[assignment]  # what loading gave it
     other = at.weights - at.slots + at.cache + at.work
-    if vram < other:
+    if vram < other + at.kept:
+        kept = f", {shown_bytes(at.kept)} to keep free" if at.kept else ""
         raise RequestError(
-            f"{at.name or at.device} cannot go down to {shown_bytes(vram)}: {shown_bytes(other)} are needed without a "
-            f"single routed expert ({shown_bytes(at.weights - at.slots)} of other weights, {shown_bytes(at.cache)} for "
-            f"conversations, {shown_bytes(at.work)} of work space). To give all of it back, unload the model (--idle)"
+            f"{at.name or at.device} cannot go down to {shown_bytes(vram)}: {shown_bytes(other + at.kept)} are needed "
+            f"without a single routed expert ({shown_bytes(at.weights - at.slots)} of other weights, "
+            f"{shown_bytes(at.cache)} for conversations, {shown_bytes(at.work)} of work space{kept}). To give all of "
+            "it back, unload the model (--idle)"
         )
     whole = sum(cache.sizes[kind] for kind in cache.classes) * cache.experts
-    room = min(vram - other, whole + tier.room.waste)
+    room = min(vram - other - at.kept, whole + tier.room.waste)
     slots = _divided(cache, max(0, room - tier.room.waste))
     spare = _spare(tier, other)
     try:
@@ -66,7 +68,11 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
         ) from error
     room = min(room, whole)
     held = sum(count * size for count, size in zip(slots, cache.sizes, strict=True))
-    return replace(at, weights=at.weights - at.slots + room, slots=room, share=held / whole)
+    told = (
+        f"Since it was loaded the memory was shared out anew: {sum(slots):,} of {tier.table.numel():,} experts are in "
+        f"VRAM, of which {shown_bytes(vram)} may be taken."
+    )
+    return replace(at, weights=at.weights - at.slots + room, slots=room, share=held / whole, plan=(told,))
 
 
 def _divided(cache: "SlotCache", room: int) -> tuple[int, ...]:
@@ -77,7 +83,7 @@ def _divided(cache: "SlotCache", room: int) -> tuple[int, ...]:
 
 def _spare(tier: "Tier", other: int) -> int:
     """Of what is not for slots, bytes that have not been taken yet, but may be by the next prompt."""
-    from strata.loading.tiers import FIXED
+    from strata.loading.sizes import FIXED
 
     device = tier.table.device
     if device.type != "cuda":

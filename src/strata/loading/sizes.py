@@ -1,13 +1,14 @@
 """What a model takes, for `strata.memory.budget`: read off a file's table of tensors, nothing of its weights."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
+from strata.memory.arena.shape import SlotShape
 from strata.memory.budget import Cells, ExpertLayer, Reads, Sizes, Work
 from strata.model import ModelConfig, take_inventory
 from strata.model.config import Mixer
@@ -28,16 +29,27 @@ _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _TABLE, _EMBED, _HEAD = "per_layer_token_embd.weight", "token_embd.weight", "output.weight"
 
 
-def sizes_of(directory: TensorDirectory, c: ModelConfig, head: TensorDirectory | None = None) -> Sizes:
+def sizes_of(
+    directory: TensorDirectory,
+    c: ModelConfig,
+    head: TensorDirectory | None = None,
+    *,
+    gpu: bool = True,
+    tensor_cores: bool = True,
+) -> Sizes:
     """The sizes of a model file or split set.
 
     Args:
         directory: its tensors.
         c: its dimensions, with the longest context there may be.
         head: a draft head in a file of its own, for a model without one.
+        gpu: whether it is to run on one. Else experts whose type is widened count as dense weights: they cannot be
+            read one by one.
+        tensor_cores: whether prompts are read on tensor cores.
 
     Raises:
-        ModelError: a tensor is missing or has another shape, or routed experts have a type without kernels on a GPU.
+        ModelError: a tensor is missing or has another shape, or, for a GPU, routed experts have a type without kernels
+            there.
     """
     inventory = take_inventory(directory, c)
     unused, prefix = set(inventory.unused), f"blk.{c.L}."
@@ -60,21 +72,25 @@ def sizes_of(directory: TensorDirectory, c: ModelConfig, head: TensorDirectory |
         sort(own, alone=True)
         c, stored = replace(c, mtp=True), stored + sum(info.nbytes for info in own)
     tensors = directory.tensors
-    layers = tuple(_layer(routed[i], c) for i in range(c.L))
-    extra = _layer(routed[c.L], c) if c.mtp else ExpertLayer(0, 0, 0)
+    layers = tuple(_layer(routed[i], c, gpu=gpu) for i in range(c.L))
+    extra = _layer(routed[c.L], c, gpu=gpu) if c.mtp else ExpertLayer(0, 0, 0)
     embed, table = tensors[_EMBED], tensors.get(_TABLE) if c.ple else None
     dense = _device_bytes(trunk, c) + (0 if _HEAD in tensors else _kept(embed))
     output = _kept(tensors.get(_HEAD, embed))
-    head_dense, shapes = _device_bytes(draft, c), shapes_of(c)
+    head_dense, shapes = _device_bytes(draft, c), shapes_of(c, tensor_cores=tensor_cores)
+    head_stored = sum(info.nbytes for info in draft) + extra.count * extra.stored
     return Sizes(
         name=c.name,
         context=c.context,
         dense=dense,
         draft=head_dense + extra.count * extra.slot,
         layers=layers,
+        transit=transit_of(layers, c, tensor_cores=tensor_cores),
         table=_kept(table) if table else 0,
         row=c.ple.rows_per_token * table.row_bytes if c.ple and table else 0,
         stored=stored,
+        draft_stored=head_stored if c.mtp else 0,
+        slack=_slack(routed, c),
         reads=reads_of(
             c, dense=dense - _kept(embed), draft=head_dense + c.moe.topk * extra.stored + output if c.mtp else 0,
             weights=sum(prod(info.shape) for info in trunk if info.name not in {_EMBED, _HEAD}),
@@ -146,6 +162,20 @@ def reads_of(c: ModelConfig, *, dense: int, draft: int, weights: int) -> Reads:
     )
 
 
+def transit_of(layers: Sequence[ExpertLayer], c: ModelConfig, *, tensor_cores: bool) -> int:
+    """Bytes of a GPU for experts on their way, see `strata.loading.tiers.transit_bytes`."""
+    from strata.loading.tiers import transit_bytes
+
+    slot, stored = (max((getattr(layer, name) for layer in layers), default=0) for name in ("slot", "stored"))
+    return transit_bytes(slot, stored, c.moe.topk, c.moe.E, tensor_cores=tensor_cores)
+
+
+def _slack(routed: Mapping[int, Mapping[str, TensorInfo]], c: ModelConfig) -> int:
+    """Bytes that are nobody's numbers, where only a part of the experts is in memory (`strata.memory.tier`)."""
+    largest = max((size for i in range(c.L) for size in _parts(routed[i], c)), default=0)
+    return -(-largest // 4096) * 4096
+
+
 def _cells(c: ModelConfig, kinds: Iterable[str] = ("bf16",)) -> Cells:
     """Conversations on a GPU, by what its pool says of a few sizes."""
     empty = replace(c, context=0)
@@ -169,19 +199,28 @@ def _holds(c: ModelConfig, kv: str) -> bool:
     return True
 
 
-def _layer(parts: Mapping[str, TensorInfo], c: ModelConfig) -> ExpertLayer:
+def _layer(parts: Mapping[str, TensorInfo], c: ModelConfig, *, gpu: bool) -> ExpertLayer:
     gate, up = (parts.get(name, parts.get("gate_up")) for name in ("gate", "up"))
     down = parts["down"]
     assert gate is not None  # the inventory has found them all
     assert up is not None
     kinds = gate.type.name, up.type.name, down.type.name
     if any(name not in LAYOUTS for name in kinds):
+        if not gpu:
+            return ExpertLayer(0, 0, 0)
         wrong = ", ".join(sorted({name for name in kinds if name not in LAYOUTS}))
         raise ModelError(
             f"experts of type {wrong} cannot be computed on the GPU; the types that can are {', '.join(LAYOUTS)}"
         )
     stored = sum(info.nbytes for info in parts.values()) // c.moe.E
-    return ExpertLayer(c.moe.E, SlotLayout(*kinds, c.H, c.moe.I).nbytes, stored)
+    held = SlotShape(_parts(parts, c)).nbytes
+    return ExpertLayer(c.moe.E, SlotLayout(*kinds, c.H, c.moe.I).nbytes, stored, held)
+
+
+def _parts(parts: Mapping[str, TensorInfo], c: ModelConfig) -> tuple[int, ...]:
+    """Bytes of an expert's gate, up and down as stored; the first two may be one tensor."""
+    joined = [parts["gate_up"].nbytes // 2] * 2 if "gate_up" in parts else [parts["gate"].nbytes, parts["up"].nbytes]
+    return tuple(nbytes // c.moe.E for nbytes in (*joined, parts["down"].nbytes))
 
 
 def _device_bytes(infos: Iterable[TensorInfo], c: ModelConfig) -> int:

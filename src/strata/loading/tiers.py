@@ -6,19 +6,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strata.errors import RequestError
-from strata.loading.device import Placement
 from strata.loading.shown import shown_bytes
+from strata.memory.budget.least import fewest_held
+from strata.memory.budget.plan import Arena
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
-    from strata.loading.gpu import Card
+    from strata.gguf import TensorDirectory
     from strata.loading.learned import Learned
+    from strata.loading.storage import Storage
+    from strata.memory.budget import Plan
     from strata.memory.slots import SlotCache
+    from strata.memory.tier import Stock
     from strata.model import ModelConfig
-    from strata.model.weights import Weights
+    from strata.model.weights import Moe, Weights
     from strata.ops.prompt.stream.streaming import Streaming
     from strata.ops.tiers.tier import Tier
 
@@ -27,100 +31,82 @@ log = logging.getLogger("strata.loading")
 ROOM = 32
 """Experts the link may bring for one layer; each takes a place for its blocks and one for its planes."""
 
-FIXED = 512 << 20
-"""Bytes for modules, captured graphs and pieces of weights on their way."""
-
 LEFT = 1
 """Processors that the host's threads leave to everybody else."""
 
 
-def expert_bytes(weights: "Weights") -> int:
-    """Bytes that the trunk's routed experts take in slots."""
-    from strata.ops.tiers.ram import layouts
-
-    moes = [layer.moe for layer in weights.layers]
-    return sum(moe.gate.shape[0] * kind.nbytes for moe, kind in zip(moes, layouts(moes), strict=True))
-
-
-def room_bytes(weights: "Weights") -> int:
-    """Bytes that the link's side takes, and moves on their way."""
-    from strata.ops.tiers.bring import stored
-    from strata.ops.tiers.moving import TOGETHER
-    from strata.ops.tiers.prompts import ring_bytes
-    from strata.ops.tiers.ram import layouts
-
-    kinds = set(layouts([layer.moe for layer in weights.layers]))
-    blocks = max(sum(rows * size for rows, size in stored(kind)) for kind in kinds)
-    largest = max(kind.nbytes for kind in kinds)
-    return ROOM * (largest + blocks) + TOGETHER * blocks + ring_bytes(largest, blocks)
-
-
-def place(
-    card: "Card", dense: int, config: "ModelConfig", conversations: int, experts: int, *, drafts: bool
-) -> tuple[Placement, int]:
-    """Divide a card's memory where experts take what is left.
-
-    Conversations get the whole context once, together; all else is for experts.
+def transit_bytes(slot: int, stored: int, topk: int, experts: int, *, tensor_cores: bool) -> int:
+    """Bytes on the card for experts on their way: to windows, to slots, and to prompts on tensor cores.
 
     Args:
-        card: where; `free` is what may be taken.
-        dense: bytes of everything that has to be there, the link's room included.
-        config: dimensions with the context in force.
-        conversations: that run at once.
-        experts: bytes that all experts would take.
-        drafts: whether the draft head runs.
+        slot: bytes of the largest expert there.
+        stored: bytes of the largest in the file.
+        topk: experts a row chooses.
+        experts: of a layer.
+        tensor_cores: whether prompts have a ring of their own.
+    """
+    from strata.ops.tiers.moving import TOGETHER
+    from strata.ops.tiers.prompts import ring_bytes
 
-    Returns:
-        Where the model is, and bytes for slots.
+    windows = room(topk, experts) * (slot + stored)
+    return windows + TOGETHER * stored + (ring_bytes(slot, stored, buffers(experts)) if tensor_cores else 0)
+
+
+def room(topk: int, experts: int) -> int:
+    """Experts that the link may bring for one layer: no more than eight rows can miss."""
+    return min(ROOM, 8 * topk, experts)
+
+
+def buffers(experts: int) -> int:
+    """Experts of the ring for prompts: three groups, together no more than a layer has."""
+    from strata.ops.tiers.prompts import BUFFERS
+
+    return min(BUFFERS, 3 * -(-experts // 3))
+
+
+def check(made: "Plan") -> None:
+    """Refuse a plan that leaves RAM too few experts of some size for a window.
 
     Raises:
-        RequestError: not even the rest fits; says how much is needed and free.
+        RequestError: says how many there would be, and what would help.
     """
-    from strata.loading.gpu import TENSOR_CORES
-    from strata.ops.gpu.size import cache_bytes, work_bytes
-
-    work = FIXED + work_bytes(config, tensor_cores=card.capability >= TENSOR_CORES)
-    cache = cache_bytes(config, slots=conversations, cells=config.context, drafts=drafts)
-    left = card.free - dense - work - cache
-    if left < 0:
+    if made.resident or made.arena not in {Arena.COMPLEMENT, Arena.PART}:
+        return
+    least = fewest_held(made.sizes)
+    short = [one for one in made.classes if one.in_ram < min(least, one.experts - one.in_vram)]
+    if short:
+        one = short[0]
         raise RequestError(
-            f"{shown_bytes(card.free)} of {card.name} may be taken, but {shown_bytes(card.free - left)} are needed "
-            f"without a single routed expert: {shown_bytes(dense)} of other weights and room for experts on their way, "
-            f"{shown_bytes(cache)} for conversations with a context of {config.context} tokens, {shown_bytes(work)} of "
-            "work space; what would help: a shorter --context, a smaller file, or a larger --vram"
+            f"experts without a slot in VRAM are computed from RAM, which needs at least {least} of each size at a "
+            f"time; of the {shown_bytes(made.machine.ram)} that may be taken there is room for {one.in_ram} of "
+            f"{shown_bytes(one.held)} each; what would help: more RAM (--ram), a smaller file, or --device cpu"
         )
-    slots = min(left, experts)
-    return (
-        Placement(
-            f"cuda:{card.index}", card.name, dense + slots, config.context, cache, work,
-            share=slots / experts, slots=slots,
-        ),
-        slots,
-    )  # fmt: skip
 
 
 def build(
     weights: "Weights",
     config: "ModelConfig",
-    room: int,
+    made: "Plan",
     device: "torch.device",
     threads: int | None,
     on_bytes: "Callable[[int], None] | None" = None,
+    source: "Source | None" = None,
     learned: "Learned | None" = None,
 ) -> "Tier":
-    """Put all experts into RAM, and as many into slots as there is room for.
+    """Put experts into RAM, all or as many as the plan has there, and into slots as many as it has.
 
     Args:
         weights: as the file stores them.
         config: dimensions.
-        room: bytes for slots.
+        made: the plan.
         device: where they are.
         threads: of the host; None for one a core, less one.
         on_bytes: called with bytes that have come into RAM.
+        source: the file, from which experts are read that RAM does not hold.
         learned: which experts were visited most, and will be.
 
     Raises:
-        StrataError: RAM is too small, or cannot be locked.
+        StrataError: RAM cannot be locked.
     """
     from strata.memory.slots import divide
     from strata.ops.tiers import ram as rams
@@ -129,28 +115,50 @@ def build(
 
     moes = [layer.moe for layer in weights.layers]
     kinds, experts = rams.layouts(moes), rams.described(moes)
-    sizes = sorted({kind.nbytes for kind in kinds})
-    classes = [sizes.index(kind.nbytes) for kind in kinds]
+    sizes, classes, slots = made.slot_cache
     cache = learned.cache(sizes, classes, config.moe.E) if learned else _empty(sizes, classes, config.moe.E)
-    slots = divide(room, sizes, classes, config.moe.E, cache.counts() if learned and learned.used else None)
+    if learned and learned.used:  # as many bytes as planned, for those that were visited most
+        slots = divide(made.expert_vram, sizes, classes, config.moe.E, cache.counts())
     for kind, count in enumerate(slots):
         cache.resize(kind, count)
     on_gpu = device.type == "cuda"
-    if on_gpu:
-        held = rams.registered(moes)
-        if held is None:
-            from strata.loading import ram
-
-            ram.check(sum(sum(m.nbytes * m.experts for m in layer) for layer in experts), ram.measure())
-            held = rams.pinned(moes, on_bytes)
+    if made.arena in {Arena.COMPLEMENT, Arena.PART} and source is not None:
+        held = rams.stocked(source.stock(moes, made), on_gpu=on_gpu)
+    elif on_gpu:
+        held = rams.registered(moes) or rams.pinned(moes, on_bytes)
     else:
         held = rams.mapped(moes)
-    options = replace(TierOptions(), cpus=tuple(processors(threads)), room=min(ROOM, 8 * config.moe.topk))
+    options = replace(TierOptions(), cpus=tuple(processors(threads)), room=room(config.moe.topk, config.moe.E))
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
     return tier
+
+
+class Source:
+    """A model's file, for experts beyond RAM.
+
+    Args:
+        directory: its tensors.
+        storage: whose reading threads the readers' are.
+    """
+
+    def __init__(self, directory: "TensorDirectory", storage: "Storage") -> None:
+        self._directory, self._storage = directory, storage
+
+    def stock(self, moes: "Sequence[Moe]", made: "Plan") -> "Stock":
+        """Slots in RAM, as many as a plan has there."""
+        from strata.loading.storage import raw, shares
+        from strata.memory.arena import stacks_of
+        from strata.memory.reads import Readers, ReadFile
+        from strata.memory.tier import Stock
+
+        files = [(file.buffer, ReadFile(file.path)) for file in self._directory.data_files]
+        layers = [stacks_of([raw(part) for part in (moe.gate, moe.up, moe.down)], files) for moe in moes]
+        readers = Readers()
+        self._storage.readers.append(readers)
+        return Stock(layers, readers, shares=shares(made))
 
 
 def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "SlotCache":
@@ -168,7 +176,8 @@ def prompts(
 
     if tier is None:
         return None
-    return streaming(tier, [layer.moe for layer in weights.layers], config.moe.topk, device)
+    moes, ring = [layer.moe for layer in weights.layers], buffers(config.moe.E)
+    return streaming(tier, moes, config.moe.topk, device, buffers=ring)
 
 
 @contextmanager

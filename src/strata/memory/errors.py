@@ -5,3 +5,7 @@ from strata.errors import StrataError
 
 class StorageError(StrataError):
     """Memory cannot be had, or a file cannot be read: says how much or where, and what to do."""
+
+
+class ScarceError(StorageError):
+    """The system does not give so much memory; a smaller piece may be had."""

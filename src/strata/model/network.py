@@ -151,6 +151,11 @@ class Network:
             self._follow(state, one, len(decision.ids))
         return decisions
 
+    @property
+    def miss(self) -> float:
+        """Seconds that one miss of an expert adds to a window; 0 where all lie where they are computed."""
+        return self.ops.miss
+
     def met(self) -> Tally | None:
         """Where the last window's experts were; None where they have one place."""
         return self.ops.met()

@@ -216,6 +216,11 @@ class Ops(Protocol):
         """
         ...
 
+    @property
+    def miss(self) -> float:
+        """Seconds that one miss more adds to a window; 0 where no expert can be missed."""
+        ...
+
     def met(self) -> Tally | None:
         """Where the last window's experts were; None where they have one place."""
         ...

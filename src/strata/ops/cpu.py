@@ -46,6 +46,7 @@ class CpuOps:
     pictures = True
     same_forms = True
     pass_rows = 512
+    miss = 0.0
     looks = False
 
     def __init__(self, config: ModelConfig) -> None:

@@ -1,10 +1,13 @@
 """The fields of a request, taken one by one; what nobody takes is refused by name."""
 
-import math
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from strata.server.errors import bad
+
+_MOST = sys.float_info.max
+"""An integer of JSON may be larger than any float."""
 
 
 class Fields:
@@ -64,7 +67,7 @@ class Fields:
         value = self.any(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST <= value <= _MOST:
             raise self.wrong(name, "a number", value)
         return value
 

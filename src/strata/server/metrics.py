@@ -157,6 +157,11 @@ class _Engine(Collector):
             yield _gauge(name, meaning, {self._model: float(speed if status.ready else 0.0)})
         yield from self._drafts(numbers)
         yield from self._work(numbers)
+        yield _gauge(
+            "strata:vram_overcommitted",
+            "1 where a GPU's memory seems to be over-committed.",
+            {self._model: float(bool(numbers.overcommit))},
+        )
         told = {"drafts", "sources", "experts", "phases", "slots", "slots_held", "slot_experts", "slot_bytes"}
         for name, value in sorted(_flat({name: value for name, value in stats.items() if name not in told})):
             yield _gauge(f"strata:scheduler_{name}", "A counter of the scheduler.", {self._model: value})
@@ -245,6 +250,7 @@ class _Connections(Collector):
         yield CounterMetricFamily(
             "strata:connections_dropped", "Connections that rested and were closed for new ones.", value=door.dropped
         )
+        yield CounterMetricFamily("strata:connections_garbled", "Connections with what is no HTTP.", value=door.garbled)
 
 
 def _gauge(name: str, meaning: str, values: dict[str, float]) -> GaugeMetricFamily:

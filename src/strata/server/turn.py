@@ -46,7 +46,6 @@ class Answering:
         self._ask = ask
         self._parser = OutputParser(ask.tools.declared or None, thinking=turn.inside) if turn.parsed else None
         self._answer = Answer(tokenizer, self._parser, Stops(ask.stop), report=ask.logprobs is not None)
-        self._said = 0
         self._ended: Usage | None = None
 
     @property
@@ -68,7 +67,7 @@ class Answering:
         return Usage(
             prompt=len(self.turn.submit.prompt),
             cached=self.progress.cached,
-            generated=self._said,
+            generated=self._answer.said,  # of a report in which it ended, no more than up to its end
             reading_s=(first or now) - self.began,
             decoding_s=0.0 if first is None else now - first,
         )
@@ -83,15 +82,16 @@ class Answering:
             case Progress():
                 self.progress = report
             case Tokens():
-                self._said += len(report.tokens)
                 self.last = time.monotonic()
                 self.first = self.first or self.last
-                when, said = self._begun = self._begun or (report.when, self._said)
-                if report.when > when:
-                    self.speed = (self._said - said) / (report.when - when)
             case Ended(usage=usage):
                 self._ended = usage
-        return list(self._watched(self._answer.take(report)))
+        events = list(self._watched(self._answer.take(report)))
+        if isinstance(report, Tokens):
+            when, said = self._begun = self._begun or (report.when, self._answer.said)
+            if report.when > when:
+                self.speed = (self._answer.said - said) / (report.when - when)
+        return events
 
     def _watched(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:

@@ -32,9 +32,11 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
         rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
         kv: type in which keys and values are kept; None for the device's own.
         device: where to run, see `strata.loading.network.load_network`.
-        ram: most bytes of main memory for weights; None for what is available.
+        ram: bytes of main memory to plan with; None for what is available.
         ngram: how rows of the n-gram table are read, see `strata.loading.storage`; None for what suits it.
-        vram: bytes of the GPU's memory to take at most; None for all that is free.
+        vram: bytes of the GPU's memory to plan with; None for all that is free.
+        headroom: bytes of these to leave free; None for the plan's own.
+        drafts: whether the draft head is loaded.
         profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
     """
 
@@ -48,6 +50,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     ram: int | None = None
     ngram: str | None = None
     vram: int | None = None
+    headroom: int | None = None
+    drafts: bool = True
     profiles: str | None = None
 
 
@@ -257,6 +261,7 @@ class Ready(Message, frozen=True, tag="ready"):
         device: where it runs: "cpu", or "cuda:N".
         placed: the same in words, with the memory it takes.
         why: why it does not run on a GPU, where there is one that might have been taken.
+        plan: who gets how much of the memory, in sentences.
         notes: what else a person should hear of its loading.
     """
 
@@ -274,6 +279,7 @@ class Ready(Message, frozen=True, tag="ready"):
     device: str = "cpu"
     placed: str = ""
     why: str = ""
+    plan: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -456,6 +462,7 @@ class Resized(Message, frozen=True, tag="resized"):
         slots: routed experts that the GPU has room for now.
         experts: routed experts in all.
         slot_bytes: memory of those slots.
+        plan: who gets how much, in sentences, as in `Ready`.
     """
 
     nonce: int
@@ -464,6 +471,7 @@ class Resized(Message, frozen=True, tag="resized"):
     slots: int
     experts: int
     slot_bytes: int
+    plan: tuple[str, ...] = ()
 
 
 class Declined(Message, frozen=True, tag="declined"):

@@ -132,6 +132,8 @@ class Resident:
             ram=setup.ram,
             ngram=setup.ngram,
             vram=setup.vram,
+            headroom=setup.headroom,
+            drafts=setup.drafts,
             profiles=setup.profiles,
             on_load=on_load,
             options=setup.options,
@@ -151,6 +153,8 @@ class Resident:
         ram: int | None = None,
         ngram: str | None = None,
         vram: int | None = None,
+        headroom: int | None = None,
+        drafts: bool = True,
         profiles: str | None = None,
         on_load: OnLoad | None = None,
         options: dict[str, Any] | None = None,
@@ -165,9 +169,11 @@ class Resident:
             rope_scale: factor of YaRN; 1 is off, None leaves what the file has.
             kv: type in which keys and values are kept; None for the device's own.
             device: where to run, see `strata.loading.network.load_network`.
-            ram: most bytes of main memory for weights; None for what is available.
+            ram: bytes of main memory to plan with; None for what is available.
             ngram: how rows of the n-gram table are read; None for what suits it.
-            vram: bytes of the GPU's memory to take at most; None for all that is free.
+            vram: bytes of the GPU's memory to plan with; None for all that is free.
+            headroom: bytes of these to leave free; None for the plan's own.
+            drafts: whether the draft head is loaded.
             profiles: folder in which what a GPU's cache of experts learns is kept; None keeps nothing.
             on_load: called with (bytes loaded, bytes to load).
             options: values of the scheduler's options by name.
@@ -188,10 +194,15 @@ class Resident:
             ram=ram,
             ngram=ngram,
             vram=vram,
+            headroom=headroom,
+            drafts=drafts,
             conversations=scheduling.slots,
+            parked=scheduling.ram if scheduling.keep else 0,
             profiles=None if profiles is None else Path(profiles),
             on_load=on_load,
         )
+        if placement.parked is not None:
+            scheduling = replace(scheduling, ram=min(scheduling.ram, placement.parked))
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
         trace = Trace()
@@ -211,6 +222,7 @@ class Resident:
             device=placement.device,
             placed=str(placement),
             why=placement.why,
+            plan=placement.plan,
             notes=(learned.note,) if learned is not None and learned.note else (),
         )
         return cls(
@@ -319,6 +331,7 @@ class Resident:
     def stats(self) -> dict[str, Any]:
         """Counters."""
         found = asdict(self._scheduler.stats()) | self._trace.totals.values()
+        found["overcommit"] = self._trace.watch.wrong
         if self._tier is not None:
             found |= self._tier.gauges()
         return found | self._storage.stats() if self._storage else found
@@ -346,9 +359,11 @@ class Resident:
         """
         self._placement = resizing.resize(self._tier, self._placement, vram)
         assert self._tier is not None, "only experts in tiers can be resized"
-        self.ready = msgspec.structs.replace(self.ready, placed=str(self._placement))
+        self.ready = msgspec.structs.replace(self.ready, placed=str(self._placement), plan=self._placement.plan)
+        self._trace.watch.reset()
         gauges = self._tier.gauges()
-        return m.Resized(nonce, vram, self.ready.placed, gauges["slots"], gauges["slot_experts"], gauges["slot_bytes"])
+        slots, experts, nbytes = (gauges[name] for name in ("slots", "slot_experts", "slot_bytes"))
+        return m.Resized(nonce, vram, self.ready.placed, slots, experts, nbytes, self.ready.plan)
 
     def close(self) -> None:
         """Complete what is being saved."""

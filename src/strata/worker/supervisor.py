@@ -375,7 +375,7 @@ class Supervisor:
     def _resized(self, report: m.Resized) -> None:
         """The next process takes as much as this one does now, not what the first one took."""
         if self._ready is not None:
-            self._ready = msgspec.structs.replace(self._ready, placed=report.placed)
+            self._ready = msgspec.structs.replace(self._ready, placed=report.placed, plan=report.plan)
         if isinstance(self._engine, m.ModelEngine):
             self._engine = msgspec.structs.replace(self._engine, vram=report.vram)
 

@@ -162,7 +162,7 @@ def test_a_disk_that_hangs_ends_in_a_report_and_the_next_window_is_right(made, s
             assert loop.fault() is None
         finally:
             gate.set()
-        stock._patience = LONG
+        stock._coming.patience = LONG
         assert doorbell.run(memory, deck, np.array([0, 1, 0]), patience=LONG)[0] == 0
 
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
@@ -14,8 +15,10 @@ from strata.experts.misses import Costs
 from strata.memory.arena import Stack
 from strata.memory.reads import Readers
 from strata.memory.tier import Stock
+from strata.ops.planes import pack
 from strata.ops.tiers import measure
 from strata.ops.tiers import ram as rams
+from strata.ops.tiers.prompts import Shelf
 from support.launch import NATIVE
 from support.stocked import disk
 from support.tiered import tiered
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 HOST, LINK, BOTH = Costs(1.0, 1e6), Costs(1e6, 1.0), Costs(1.0, 1.0)
 EXPERTS = 6
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 
 def _holds(found):
@@ -33,9 +37,10 @@ def _holds(found):
         assert got.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("costs", [LINK, BOTH], ids=["link", "both"])
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("residents", [0, 2, EXPERTS])
+@pytest.mark.parametrize(
+    ("residents", "share", "costs"),
+    [*((residents, share, BOTH) for residents in (0, 2, EXPERTS) for share in (0.0, 0.4, 1.0)), (0, 0.4, LINK)],
+)
 def test_rows_are_the_judges_wherever_experts_lie(tmp_path, residents, share, costs):
     with disk(tmp_path / "experts.bin", share) as ram:
         made = tiered([(i, e) for i in range(2) for e in range(residents)], costs=costs, ram=ram)
@@ -65,7 +70,7 @@ def test_who_lies_where_changes_between_windows_and_rows_do_not(tmp_path):
     with disk(tmp_path / "experts.bin", 0.4, landing=2, half_life=2.0) as ram:
         made = tiered([(0, 0), (1, 1)], slots=3, ram=ram)
         try:
-            for window in range(8):
+            for window in range(5):
                 made.tier.share_out((HOST, LINK, BOTH)[window % 3])
                 found = made.window(int(rng.integers(1, 3)))
                 made.cache.next = [
@@ -120,13 +125,64 @@ def test_a_disk_that_fails_or_hangs_fails_the_window_and_the_next_is_right(tmp_p
                     made.tier.settled()
                 way[0] = ""
                 gate.set()
-                ram.stock._patience = 60.0
+                ram.stock._coming.patience = 60.0
                 _holds(made.window(2))
                 made.tier.settled()
-                ram.stock._patience = 0.2
+                ram.stock._coming.patience = 0.2
                 gate.clear()
         finally:
             gate.set()
+            made.close()
+
+
+def test_what_prompts_bring_is_the_experts_planes(tmp_path):
+    """Through fewer slots than a group has experts, beside experts that stay."""
+    with disk(tmp_path / "experts.bin", 0.3) as ram:
+        made = tiered([(0, 1), (1, 4)], ram=ram)
+        try:
+            shelf = Shelf(made.tier, 4, DEVICE)
+            shelf.begin()
+            shown = ram.stock.shown.copy()
+            for layer in (1, 0):
+                kind, moe = shelf.layout(layer), made.moes[layer]
+                memory = torch.full((6, kind.nbytes), 255, dtype=torch.uint8, device=DEVICE)
+                missing = shelf.missing(layer)
+                shelf.ask(layer, missing[:3])
+                for some in (missing[:4], missing[4:]):
+                    shelf.bring(layer, memory, some, [missing.index(e) for e in some])
+                for buffer, expert in enumerate(missing):
+                    for part, matrix in zip(kind.parts, (moe.gate, moe.up, moe.down), strict=True):
+                        raw = torch.from_numpy(matrix.raw[expert]).to(DEVICE)
+                        planes = pack(matrix.type.name, raw, matrix.shape[-1])
+                        assert torch.equal(memory[buffer, part][: len(planes)], planes)
+            assert ram.stock.stats.misses > 0
+            assert (ram.stock.shown == shown).all()
+            _holds(made.window(2))
+            made.tier.settled()
+            assert made.tier.last.ssd <= made.tier.last.host
+            assert ram.stock._room.held.pinned == len(ram.stock._coming)
+        finally:
+            made.close()
+
+
+def test_a_prompt_whose_disk_fails_is_given_up_and_the_next_is_right(tmp_path):
+    broken = [False]
+    decide = lambda _call, _file, n, _at: -errno.EIO if broken[0] else n  # noqa: E731
+    with disk(tmp_path / "experts.bin", 0.0, decide) as ram:
+        made = tiered([], ram=ram)
+        try:
+            shelf = Shelf(made.tier, 6, DEVICE)
+            memory = torch.zeros((6, shelf.layout(0).nbytes), dtype=torch.uint8, device=DEVICE)
+            shelf.begin()
+            broken[0] = True
+            with pytest.raises(TierError, match=r"a prompt's pass was given up, .*experts\.bin: reading at byte"):
+                shelf.bring(0, memory, range(6), range(6))
+            broken[0] = False
+            shelf.begin()
+            shelf.bring(0, memory, range(6), range(6))
+            _holds(made.window(1))
+            made.tier.settled()
+        finally:
             made.close()
 
 

@@ -23,6 +23,7 @@ from strata.ops.tiers.tier import QUIET, Tier, TierOptions
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.launch import NATIVE
+from support.stocked import disk
 from support.stored import write_stored
 from support.tiered import tiered
 
@@ -92,11 +93,11 @@ def test_slots_are_lent_to_a_prompt_and_come_back():
         made.close()
 
 
-def _tier(moes, slots, topk):
+def _tier(moes, slots, topk, ram_of=None):
     """Of experts of one size, with so many slots that are filled."""
     kinds, classes = ram.layouts(moes), [0] * len(moes)
     cache = SlotCache([kinds[0].nbytes], classes, [slots], experts=len(moes[0].gate.raw), rule=Rule(margin=0.5))
-    held = ram.pinned(moes) if NATIVE else ram.mapped(moes)
+    held = ram_of(moes) if ram_of else ram.pinned(moes) if NATIVE else ram.mapped(moes)
     options = TierOptions(every=1, moves=4)
     tier = Tier(kinds, ram.described(moes), held, cache, classes, [slots], topk, DEVICE, options)
     tier.fill()
@@ -124,12 +125,12 @@ def one_layer(tmp_path_factory):
 
 
 @contextmanager
-def _network(model, slots):
+def _network(model, slots, ram_of=None):
     """The model with so many slots, or with all experts on the device; and what its prompts ask of the ring."""
     config, weights = model
     tier = coming = None
     if slots is not None:
-        tier = _tier([layer.moe for layer in weights.layers], slots, config.moe.topk)
+        tier = _tier([layer.moe for layer in weights.layers], slots, config.moe.topk, ram_of)
     pool = Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32)
     uploaded = Upload(DEVICE, tier=tier).all(weights)
     ops = GpuOps(config, pool, DEVICE, tier=tier)
@@ -143,22 +144,26 @@ def _network(model, slots):
             tier.close()
 
 
-def _read(model, slots, ids):
-    with _network(model, slots) as (net, _, coming):
+def _read(model, slots, ids, ram_of=None):
+    with _network(model, slots, ram_of) as (net, _, coming):
         state = net.new_state()
         residual = net.read(state, ids)
         return residual, [t.clone() for _, t in state.tensors()], coming
 
 
 @pytest.mark.slow
-def test_prompts_do_not_depend_on_the_tier(model):
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_prompts_do_not_depend_on_the_tier(model, tmp_path, share):
+    """All missing experts in RAM, or most of them on a disk."""
     ids = [5, 9]
     expected, kept, _ = _read(model, None, ids)
-    found, state, coming = _read(model, 5, ids)
-    assert coming.brought > 0
-    assert coming.width in {5, 6}, "one of five slots is lent, if it lies near enough for a number of 32 bits"
-    assert torch.equal(found, expected)
-    assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+    with disk(tmp_path / "experts.bin", share or 0.0, landing=2) as stored:
+        found, state, coming = _read(model, 5, ids, stored if share else None)
+        assert coming.brought > 0
+        assert coming.width in {5, 6}, "one of five slots is lent, if it lies near enough for a number of 32 bits"
+        assert torch.equal(found, expected)
+        assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+        assert share is None or stored.stock.stats.misses > 0
 
 
 def _spoken(model, slots):

@@ -21,6 +21,7 @@ from strata.ops.gpu.upload import Upload
 from strata.ops.tiers import ram
 from strata.ops.tiers.tier import Tier, TierOptions
 from support.launch import NATIVE
+from support.stocked import disk
 from support.stored import write_stored
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
@@ -38,14 +39,14 @@ def model(tmp_path_factory):
     return config, replace(weights, layers=tuple(weights.layers[i] for i in chosen), mtp=None)
 
 
-def _network(model, slots, costs=Costs(1.0, 1.0)):  # noqa: B008  # frozen
+def _network(model, slots, costs=Costs(1.0, 1.0), ram_of=None):  # noqa: B008  # frozen
     config, weights = model
     tier = None
     if slots is not None:
         moes = [layer.moe for layer in weights.layers]
         kinds = ram.layouts(moes)
         cache = SlotCache([kinds[0].nbytes], [0, 0], [slots], experts=config.moe.E)
-        held = ram.pinned(moes) if NATIVE else ram.mapped(moes)
+        held = ram_of(moes) if ram_of else ram.pinned(moes) if NATIVE else ram.mapped(moes)
         options = TierOptions(costs=costs, room=3, every=1, moves=4)
         tier = Tier(kinds, ram.described(moes), held, cache, [0, 0], [slots], config.moe.topk, DEVICE, options)
         tier.fill()
@@ -86,6 +87,25 @@ def test_predictions_do_not_depend_on_the_tier(model):
             else:
                 assert (total.resident, total.whole) == (total.experts, total.layers)
                 assert tier.host.stats().messages == 0
+        finally:
+            tier.close()
+
+
+@pytest.mark.slow
+def test_predictions_do_not_depend_on_the_disk(model, tmp_path):
+    """Some experts have slots, some lie in RAM, most are read; what moves to slots comes through RAM."""
+    expected = _text(_network(model, None)[0])
+    with disk(tmp_path / "experts.bin", 0.5, landing=4) as stored:
+        network, tier = _network(model, 3, Costs(1.0, 1.0), stored)
+        try:
+            before = tier.cache.slot_of.copy()
+            assert _text(network) == expected
+            total = tier.total
+            assert total.experts == total.resident + total.link + total.host
+            assert 0 < total.ssd <= total.host
+            assert total.read_us > 0
+            assert stored.stock.missed == total.ssd
+            assert (before != tier.cache.slot_of).any()  # it has learned, and moved
         finally:
             tier.close()
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from strata.cli.table import table
 from strata.memory.budget import Account, Plan, estimate
-from strata.memory.budget.plan import Arena
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.words import assumptions, sentences, short_range, speeds
 
@@ -42,9 +41,8 @@ def as_text(outcome: "Outcome", found: "Found", resolved: "Resolved") -> str:
             "\n".join(["Speed, estimated and not measured", *lines, *_wrapped(f"({assumptions(made)})", "  ")]) + "\n"
         )
     told = [line for text in sentences(made) for line in _wrapped(text, "- ")]
-    today = [line for text in _today(made) for line in _wrapped(text, "- ")]
     # One line, however long: a command is copied whole.
-    parts.append("\n".join([*told, *today, f"- {_run(outcome, made, resolved)}"]) + "\n")
+    parts.append("\n".join([*told, f"- {_run(outcome, made, resolved)}"]) + "\n")
     return "\n".join(parts)
 
 
@@ -158,15 +156,6 @@ def _bar(part: int, whole: int) -> str:
     return "█" * full + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest]
 
 
-def _today(made: Plan) -> list[str]:
-    """What this version does otherwise."""
-    if made.vram is None or made.resident:
-        return []
-    needs = "; it needs all experts in RAM" if made.arena is Arena.PART else ""
-    text = "Experts are divided between GPU and CPU where --vram is said, which was not measured on a card yet"
-    return [f"{text}{needs} (docs/memory.md)."]
-
-
 def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
     """How to have it so."""
     flags = []
@@ -174,10 +163,10 @@ def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
         flags.append(f"--context {shown_tokens(made.context)}")
     if made.wishes.kv is not None:
         flags.append(f"--kv {made.wishes.kv}")
-    if made.conversations > 1 or made.vram is not None:
-        flags.append(f"--conversations {made.conversations}")
-    if made.vram is not None and not made.resident:
-        flags.append(f"--vram {made.machine.vram // 10**6}MB")
+    for name in ("conversations", "headroom", "ngram", "vram", "ram", "drafts", "cache_ram"):
+        value = getattr(resolved.settings, name)
+        if resolved.origins[name].source == "flag" and value is not None:
+            flags.append(f"--{name.replace('_', '-')} {_said(name, value)}")
     if outcome.subject.known is not None:
         known = outcome.subject.known
         return (
@@ -185,6 +174,18 @@ def _run(outcome: "Outcome", made: Plan, resolved: "Resolved") -> str:
             f"{known.publisher} makes it."
         )
     return f"To run it so: `strata serve {' '.join([outcome.subject.run, *flags])}`."
+
+
+def _said(name: str, value: object) -> str:
+    """A setting as its flag takes it."""
+    return _amount(value) if name in {"vram", "ram", "headroom"} and isinstance(value, int) else f"{value}"
+
+
+def _amount(count: int) -> str:
+    for size, unit in ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB")):
+        if count >= size and count % size == 0:
+            return f"{count // size}{unit}"
+    return str(count)
 
 
 def _wrapped(text: str, mark: str) -> list[str]:

@@ -1,15 +1,14 @@
 """`strata plan`: for a file, a pulled model, or one that the catalogue knows; for this machine or another."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from strata.cli.amounts import amount
 from strata.cli.context import Context
 from strata.cli.plan.machine import MachineFlags, find
 from strata.cli.progress import Bar
-from strata.config import Resolved, models_folder
+from strata.config import Resolved, Settings, models_folder
 
 if TYPE_CHECKING:
     from strata.cli.plan.machine import Found
@@ -42,7 +41,6 @@ def plan(  # noqa: D417  # the context is no argument of a command line
     *,
     conversations: int | None = None,
     drafts: int | None = None,
-    headroom: Annotated[int | None, Parameter(converter=amount)] = None,
     cache_ram: float | None = None,
     machine: MachineFlags = _MACHINE,
     context: Annotated[Context, Parameter(parse=False)],
@@ -55,9 +53,8 @@ def plan(  # noqa: D417  # the context is no argument of a command line
 
     Args:
         file: A GGUF file, a pulled model, a model of the catalogue, or one in the box; without it, --model.
-        conversations: Requests computed at a time [default: 1].
+        conversations: Requests computed at a time [default: 8, as for `strata serve`].
         drafts: Most tokens guessed ahead; 0 leaves the draft head out.
-        headroom: GPU memory to keep free, such as 1GB [default: 0.54 GB and a 64th of it].
         cache_ram: Gigabytes of memory for conversations that are kept.
     """
     resolved = context.resolve({"drafts": drafts, "conversations": conversations, "cache_ram": cache_ram})
@@ -66,8 +63,8 @@ def plan(  # noqa: D417  # the context is no argument of a command line
         from strata.cli.plan.subject import subjects
 
         found = find(machine, settings.device, settings.ram, settings.vram)
-        models = subjects(settings.model if file is None else file, settings, models_folder(settings))
-        wishes = _wishes(resolved, headroom)
+        models = subjects(settings.model if file is None else file, settings, models_folder(settings), found)
+        wishes = _wishes(settings)
         outcomes = [_outcome(one, found, wishes) for one in models]
     if context.output.json:
         from strata.cli.plan.as_json import as_json
@@ -91,34 +88,29 @@ def _print(outcomes: list[Outcome], found: "Found", resolved: Resolved, context:
     context.output.text(as_text(one, found, resolved))
 
 
-def _wishes(resolved: Resolved, headroom: int | None) -> "Wishes":
-    from strata.memory.budget import Wishes
+def _wishes(settings: Settings) -> "Wishes":
+    from strata.loading.planning import wishes_of
 
-    settings = resolved.settings
-    asked = resolved.origins["conversations"].source != "default"
-    return Wishes(
+    return wishes_of(
         context=settings.context,
-        conversations=settings.conversations if asked else 1,
+        conversations=settings.conversations,
         kv=settings.kv,
         drafts=settings.drafts > 0,
-        headroom=headroom,
+        headroom=settings.headroom,
         parked=int(settings.cache_ram * (1 << 30)),
+        ngram=settings.ngram,
     )
 
 
 def _outcome(subject: "Subject", found: "Found", wishes: "Wishes") -> Outcome:
+    from strata.loading.planning import planned
     from strata.memory.budget import DoesNotFitError
-    from strata.memory.budget import plan as made
-    from strata.memory.budget.choose import recommended
 
-    sizes = subject.sizes
-    chosen = wishes.context is None
-    if chosen:
-        wishes = replace(wishes, context=recommended(found.machine, sizes, wishes))
     try:
-        return Outcome(subject, made(found.machine, sizes, wishes), None, chosen)
+        made, chosen = planned(found.machine, subject.sizes, wishes)
     except DoesNotFitError as error:
-        return Outcome(subject, None, error, chosen)
+        return Outcome(subject, None, error, wishes.context is None)
+    return Outcome(subject, made, None, chosen)
 
 
 __all__ = ["Outcome", "plan"]

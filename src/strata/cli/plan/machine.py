@@ -46,11 +46,13 @@ class Found:
         machine: it.
         vram_from: "given", "here", or the name of the card here.
         ram_from: likewise.
+        tensor_cores: whether prompts are read on tensor cores there.
     """
 
     machine: Machine
     vram_from: str
     ram_from: str
+    tensor_cores: bool = True
 
 
 def find(flags: MachineFlags, device: str, most: int | None = None, card_most: int | None = None) -> Found:
@@ -67,20 +69,25 @@ def find(flags: MachineFlags, device: str, most: int | None = None, card_most: i
         RequestError: there is no such GPU here.
     """
     from strata.loading import ram
+    from strata.loading.planning import available
 
     card, name = None, "given"
     vram = 0 if device == CPU else card_most
-    if vram is None:
+    cores = True
+    if vram != 0 and flags.gpu is None:
+        from strata.loading.gpu import TENSOR_CORES
         from strata.loading.gpu import find as find_card
 
         card = find_card(device)
+        cores = card is None or card.capability >= TENSOR_CORES
+    if vram is None:
         vram = 0 if card is None else card.free
         name = "here" if card is None else card.name
-    here = ram.measure() if most is None else None
-    free, limit = (most or 0, None) if here is None else (here.available, here.limit)
     rates = _rates(flags, vram, "" if card is None else card.name)
+    here = ram.measure() if most is None else None
+    free, limit = (most or 0, None) if here is None else (available(here, gpu=vram > 0), here.limit)
     machine = Machine(vram, free, limit, flags.disk, rates)
-    return Found(machine, name, "given" if here is None else "available here")
+    return Found(machine, name, "given" if here is None else "available here", cores)
 
 
 def _rates(flags: MachineFlags, vram: int, here: str) -> Rates:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strata.config import Settings
 from strata.config.settings import rope_factor
@@ -9,6 +10,9 @@ from strata.errors import StrataError
 from strata.hub.catalogue import KnownFile, find_known, unknown
 from strata.loading.bundled import BUNDLED, find
 from strata.memory.budget import Sizes
+
+if TYPE_CHECKING:
+    from strata.cli.plan.machine import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,14 @@ class Subject:
     known: KnownFile | None = None
 
 
-def subjects(model: str, settings: Settings, models: Path) -> list[Subject]:
+def subjects(model: str, settings: Settings, models: Path, found: "Found") -> list[Subject]:
     """What is meant: one, or all files of a model of the catalogue.
 
     Args:
         model: a path, a name, or MODEL[:QUANT] of the catalogue.
         settings: rotary scaling.
         models: folder of pulled models.
+        found: the machine.
 
     Raises:
         StrataError: nothing is meant by that, or the file is damaged or of another kind.
@@ -48,10 +53,10 @@ def subjects(model: str, settings: Settings, models: Path) -> list[Subject]:
         if "/" in model or "gguf" in model:
             raise
         raise unknown(model) from error
-    return [_here(path, model, settings)]
+    return [_here(path, model, settings, found)]
 
 
-def _here(path: Path, model: str, settings: Settings) -> Subject:
+def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject:
     from strata.errors import ModelError
     from strata.loading.files import ModelFile
     from strata.loading.sizes import sizes_of
@@ -62,7 +67,8 @@ def _here(path: Path, model: str, settings: Settings) -> Subject:
     directory = file.directory
     try:
         config = stretched(load_config(directory.metadata), None, rope_factor(settings))
-        sizes = sizes_of(directory, config, file.draft)
+        head = file.draft if settings.drafts else None
+        sizes = sizes_of(directory, config, head, gpu=found.machine.vram > 0, tensor_cores=found.tensor_cores)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
     return Subject(sizes, model, directory.files)

@@ -65,7 +65,7 @@ class Guesser:
         self._lookup = Lookup(tokens) if options.depth and options.lookup else None
         self._asked = 0  # draft steps before the last window
         self._used: Measured | None = None  # whose guesses the last window holds
-        self._timings = timings = timings or Timings()
+        self._timings = timings = timings or Timings(network.miss)
         self._by_short = Measured(options.depth, timings, head=False, prior=SHORT_PRIOR)
         self._by_long = Measured(options.depth, timings, head=False, prior=LONG_PRIOR)
         self._by_head = Measured(options.depth, timings)
@@ -92,7 +92,8 @@ class Guesser:
 
     def learn(self, guesses: int, accepted: int, seconds: float) -> None:
         """See `Drafter.learn`."""
-        self._timings.computed(guesses + 1, seconds)
+        met = self._network.met() if self._timings.miss else None
+        self._timings.computed(guesses + 1, seconds, 0 if met is None else met.link + met.host)
         if self._used:
             self._used.verified(max(guesses, self._asked), accepted)
 

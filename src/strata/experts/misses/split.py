@@ -35,6 +35,11 @@ class Costs:
         if not all(np.isfinite(x) for x in (*each, *first)) or min(each) <= 0 or min(first) < 0:
             raise KernelError(f"costs are positive microseconds for each expert, and none below 0 before, not {self}")
 
+    @property
+    def each(self) -> float:
+        """Microseconds that one miss more adds where there are many, shared out as it is best."""
+        return 1.0 / (1.0 / self.host + 1.0 / self.link)
+
     def waits(self, missing: int, link: int) -> float:
         """Microseconds until the last of so many experts is there, if the link takes so many of them."""
         host = missing - link

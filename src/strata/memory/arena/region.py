@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.memory.errors import StorageError
+from strata.memory.errors import ScarceError, StorageError
 
 HUGE = 2 << 20
 """Bytes of a huge page: what a region starts at a multiple of, so that the system may use them."""
@@ -29,7 +29,7 @@ class Region:
         huge: whether the system takes the wish for huge pages.
 
     Raises:
-        StorageError: the system does not give so much.
+        ScarceError: the system does not give so much.
     """
 
     def __init__(self, nbytes: int, *, huge: bool = True) -> None:
@@ -37,7 +37,7 @@ class Region:
             # Private: pages of shared memory stay when they are given back.
             self._map = mmap.mmap(-1, max(1, nbytes) + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
-            raise StorageError(f"{nbytes} bytes of memory cannot be had: {error}") from error
+            raise ScarceError(f"{nbytes} bytes of memory cannot be had: {error}") from error
         whole: U8 = np.frombuffer(self._map, np.uint8)
         self._first = -whole.ctypes.data % HUGE
         self.array: U8 = whole[self._first : self._first + nbytes]

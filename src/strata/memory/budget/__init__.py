@@ -1,7 +1,7 @@
 """A plan of memory: pure arithmetic from a machine, a model and wishes to who gets how much, in numbers and words."""
 
 from strata.memory.budget.machine import Machine, Rates
-from strata.memory.budget.measured import measured, retry
+from strata.memory.budget.measured import Taken, compared, measured, retry
 from strata.memory.budget.overcommit import Detector
 from strata.memory.budget.plan import Account, Part, Plan, plan
 from strata.memory.budget.refusal import DoesNotFitError
@@ -22,8 +22,10 @@ __all__ = [
     "Reads",
     "Sizes",
     "Speed",
+    "Taken",
     "Wishes",
     "Work",
+    "compared",
     "estimate",
     "measured",
     "plan",

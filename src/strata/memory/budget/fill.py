@@ -24,6 +24,7 @@ class SlotClass:
         stored: bytes as the file has it.
         layers: numbers of their layers.
         experts: how many there are.
+        held: bytes of one that was read into RAM by itself.
         in_vram: of them in slots: as many slots as this class has.
         in_ram: of those without a slot, how many lie in RAM.
         on_ssd: how many are read from the SSD when they are needed.
@@ -33,6 +34,7 @@ class SlotClass:
     stored: int
     layers: tuple[int, ...]
     experts: int
+    held: int
     in_vram: int = 0
     in_ram: int = 0
     on_ssd: int = 0
@@ -40,12 +42,12 @@ class SlotClass:
 
 def classes_of(layers: Sequence[ExpertLayer]) -> tuple[SlotClass, ...]:
     """Layers by the size of their experts, the first layer's class first."""
-    found: dict[tuple[int, int], list[int]] = {}
+    found: dict[tuple[int, int, int], list[int]] = {}
     for index, layer in enumerate(layers):
-        found.setdefault((layer.slot, layer.stored), []).append(index)
+        found.setdefault((layer.slot, layer.stored, layer.held or layer.stored), []).append(index)
     return tuple(
-        SlotClass(slot, stored, tuple(members), sum(layers[i].count for i in members))
-        for (slot, stored), members in found.items()
+        SlotClass(slot, stored, tuple(members), sum(layers[i].count for i in members), held)
+        for (slot, stored, held), members in found.items()
     )
 
 
@@ -54,6 +56,19 @@ def order(counts: tuple[int, ...]) -> tuple[int, ...]:
     """The class of each expert, first to last: number k of n stands at (2 k + 1) / 2 n of the way."""
     places = [((2 * k + 1) / (2 * count), index) for index, count in enumerate(counts) for k in range(count)]
     return tuple(index for _, index in sorted(places))
+
+
+@lru_cache(maxsize=32)
+def some_first(turn: tuple[int, ...], least: int) -> tuple[int, ...]:
+    """The same in another order: so many of each class come before all others, for nothing goes without them."""
+    left: dict[int, int] = {}
+    early: list[int] = []
+    rest: list[int] = []
+    for index in turn:
+        count = left.get(index, least)
+        (early if count else rest).append(index)
+        left[index] = max(0, count - 1)
+    return (*early, *rest)
 
 
 def prefix(turn: Sequence[int], sizes: Sequence[int], budget: int) -> int:

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 
 from strata.errors import RequestError
+from strata.memory.budget import fill
 from strata.memory.budget.account import Part
 from strata.memory.budget.machine import Machine
 from strata.memory.budget.refusal import Shortage
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.sizes import Cells, Sizes
 from strata.memory.budget.wishes import Wishes
-
-RING = 64
-"""Slots that VRAM has at least, where experts change places: two halves, one filled while the other is read."""
 
 HELD = 16
 """Experts of each size that RAM has at least, where there is no GPU: a row's, and those that are being read."""
@@ -27,7 +25,8 @@ TOKENS_KEPT = 1 << 16
 
 DENSE, DRAFT, TALK, WORK, PASS = "dense weights", "draft head", "conversations", "windows and graphs", "prompt passes"
 EXPERTS, TABLE, KEPT, PROCESS, PARKED = "experts", "n-gram table", "kept free", "the process", "kept conversations"
-TRAVEL, TABLE_ROWS, FILES = "transfers", "n-gram rows", "model files"
+TRAVEL, TABLE_ROWS, FILES, TRANSIT = "transfers", "n-gram rows", "model files", "experts on their way"
+FEWEST, SYSTEM = "the fewest experts", "left to the system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +91,26 @@ def talk_bytes(sizes: Sizes, chosen: Settled, conversations: int, cells: int) ->
     )
 
 
-def ring_bytes(sizes: Sizes) -> int:
-    """Bytes of the fewest slots there can be; 0 for a model without experts that move."""
-    if not sizes.layers:
-        return 0
-    return min(
-        sum(layer.count * layer.slot for layer in sizes.layers), RING * max(layer.slot for layer in sizes.layers)
-    )
+def fewest_slots(sizes: Sizes) -> int:
+    """Bytes of the fewest slots there can be: none, or all where these take no more than what brings them."""
+    return sizes.slot_bytes if sizes.slot_bytes <= sizes.transit else 0
+
+
+def fewest_held(sizes: Sizes) -> int:
+    """Experts of each size that RAM holds at least where nothing else does."""
+    return HELD if sizes.reads is None else max(HELD, sizes.reads.used)
 
 
 def fewest_stored(sizes: Sizes) -> int:
-    """Bytes of the fewest experts that RAM holds where nothing else does: some of each size."""
-    return min(sizes.expert_bytes, HELD * sum({layer.stored for layer in sizes.layers}))
+    """Bytes of those; of all experts if these take no more."""
+    least = fewest_held(sizes)
+    some = sum(one.held * min(one.experts, least) for one in fill.classes_of(sizes.layers))
+    return min(sizes.expert_bytes, some + sizes.slack)
+
+
+def host_dense(sizes: Sizes, chosen: "Settled") -> int:
+    """Bytes of weights that are in RAM all the time where there is no GPU."""
+    return sizes.stored - sizes.expert_bytes - (0 if chosen.drafts else sizes.draft_stored)
 
 
 def fixed_work(sizes: Sizes, context: int) -> int:
@@ -125,21 +132,26 @@ def least_vram(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled) 
         Part(_named(TALK, wishes.conversations, chosen), talk),
         Part(WORK, fixed_work(sizes, chosen.context)),
         Part(PASS, sizes.work.least),
-        Part("the fewest experts", ring_bytes(sizes)),
+        Part(FEWEST, fewest_slots(sizes)),
+        Part(TRANSIT, 0 if fewest_slots(sizes) else min(sizes.transit, sizes.slot_bytes)),
         Part(KEPT, wishes.vram_kept(machine.vram)),
     ]
 
 
 def least_ram(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled) -> list[Part]:
     """What must lie in RAM at least."""
-    kept = Part("left to the system", wishes.ram_kept(machine.ram))
+    kept = Part(SYSTEM, wishes.ram_kept(machine.ram))
+    here = wishes.table == "ram"
+    table = Part(TABLE, sizes.table if here else 0)
+    rows = Part(TABLE_ROWS, 0 if here else row_cache(sizes))
     if chosen.gpu:
-        rows = row_cache(sizes)
-        return [Part(PROCESS, HOST), Part(TRAVEL, STAGING), Part(TABLE_ROWS, rows), kept]
+        return [Part(PROCESS, HOST), Part(TRAVEL, STAGING), table, rows, kept]
     talk = talk_bytes(sizes, chosen, wishes.conversations, chosen.context)
     return [
-        Part(DENSE, sizes.stored - sizes.expert_bytes),
-        Part("the fewest experts", fewest_stored(sizes)),
+        Part(DENSE, host_dense(sizes, chosen)),
+        Part(FEWEST, fewest_stored(sizes)),
+        table,
+        rows,
         Part(_named(TALK, wishes.conversations, chosen), talk),
         Part(PROCESS, HOST_ALONE),
         kept,

@@ -1,6 +1,6 @@
 """A machine, as far as a plan has to know it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 GB = 10**9
 
@@ -49,6 +49,20 @@ def known_card(name: str) -> str | None:
     """The card of the table that a device's name means; the longest match, so that a 5070 Ti is not a 5070."""
     words = name.upper().replace("NVIDIA", "").replace("GEFORCE", "").split()
     return next((card for card in CARDS if card.split() == words), None)
+
+
+def rates_for(vram: int, card: str = "") -> Rates:
+    """What to assume of a machine whose card is known by name or by its size alone.
+
+    Args:
+        vram: bytes of the card's memory; 0 without one.
+        card: its name, as the device says it.
+    """
+    known = known_card(card)
+    name = known or card_for(vram)
+    bandwidth, tflops = CARDS[name]
+    found = Rates(vram=bandwidth, tflops=tflops, card=name)
+    return replace(found, guessed=("link", "cpu", "disk")) if known else found
 
 
 @dataclass(frozen=True, slots=True)

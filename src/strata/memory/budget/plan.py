@@ -2,10 +2,10 @@
 
 What must be there comes first (`least`): if that does not fit, there is no plan. The rest is divided so that more
 memory never holds fewer experts. Of the VRAM that is left, experts get the most: they decide the speed. A sixth goes
-to prompt passes until they are as long as they can be, where all experts are in VRAM until they are as long as then
-makes sense, and an eighth to further conversations until each has an eighth
-of the context. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is for
-further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
+to prompt passes until they are as long as they can be (where all experts are in VRAM, as long as makes sense then),
+and an eighth to further conversations until each has an eighth of the context. Where experts are left over, a part is
+for those on their way. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is
+for further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
 there; else those without a slot; else the first of them, and the SSD has the rest.
 """
 
@@ -129,7 +129,7 @@ def plan(machine: Machine, sizes: Sizes, wishes: Wishes, *, work: int | None = N
 
 def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:
     needed = least.least_vram(machine, sizes, wishes, chosen)
-    ring = least.ring_bytes(sizes)
+    fewest, transit = least.fewest_slots(sizes), min(sizes.transit, sizes.slot_bytes)
     spare = machine.vram - sum(part.nbytes for part in needed)  # >= 0, or there were a shortage
     classes = fill.classes_of(sizes.layers)
     turn = fill.order(tuple(one.experts for one in classes))
@@ -148,22 +148,26 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
     own = talk(chosen.context)
     usual = min(passes, max(sizes.work.least, sizes.work.usual or sizes.work.most))
-    if spare - (talk(chosen.context + more) - own) - (usual - sizes.work.least) + ring >= all_experts:
+    if spare - (talk(chosen.context + more) - own) - (usual - sizes.work.least) + max(fewest, transit) >= all_experts:
         passes = usual
-    room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + ring
+    room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + max(fewest, transit)
     wanted = min(room, all_experts, wishes.experts if wishes.experts is not None else room)
-    count = fill.prefix(turn, [one.slot for one in classes], max(wanted, ring))
+    if wanted < all_experts:
+        wanted = min(wanted, room - transit)
+    count = fill.prefix(turn, [one.slot for one in classes], max(wanted, fewest))
     taken = Counter(turn[:count])
     in_slots = sum(classes[index].slot * number for index, number in taken.items())
-    left, table = room - in_slots, Table.NONE if not sizes.table else Table.SSD
+    transit = 0 if count == len(turn) else transit
+    left = room - in_slots - transit
+    table = Table.NONE if not sizes.table else Table.RAM if wishes.table == "ram" else Table.SSD
     if count == len(turn):
-        if table is Table.SSD and left >= sizes.table:
+        if table is Table.SSD and wishes.table is None and left >= sizes.table:
             table, left = Table.VRAM, left - sizes.table
         before = talk(chosen.context + more)
         left += before - own
         more = max(more, min(most_more, left // 2 // page_bytes * page))
     cells = chosen.context + more
-    ram = beside(machine, sizes, wishes, classes, turn, taken, table)
+    ram = beside(machine, sizes, wishes, chosen, classes, turn, taken, table)
     vram = Account.of(
         machine.vram,
         (
@@ -173,6 +177,7 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
             Part(least.WORK, least.fixed_work(sizes, chosen.context), "scratch" if work is None else "as measured"),
             Part(least.PASS, passes, f"{sizes.work.rows(passes):,} tokens at a time"),
             Part(least.EXPERTS, in_slots, _slots_note(count, len(turn))),
+            Part(least.TRANSIT, transit, "from RAM to slots, windows and prompts"),
             Part(least.TABLE, sizes.table if table is Table.VRAM else 0),
             Part(least.KEPT, wishes.vram_kept(machine.vram), "for the desktop and other programs"),
         ),
@@ -190,11 +195,16 @@ def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, wo
     spare = machine.ram - sum(part.nbytes for part in needed)
     parked = least.parked(wishes, spare)
     classes = fill.classes_of(sizes.layers)
-    turn = fill.order(tuple(one.experts for one in classes))
-    stored = [one.stored for one in classes]
+    turn = fill.some_first(fill.order(tuple(one.experts for one in classes)), least.fewest_held(sizes))
+    held = [one.held for one in classes]
     room = fewest + spare - parked
-    here = Counter(turn[: max(fill.prefix(turn, stored, room), fill.prefix(turn, stored, fewest))])
-    experts = sum(stored[index] * number for index, number in here.items())
+    if wishes.experts is not None:
+        room = max(fewest, min(room, wishes.experts))
+    if room >= sizes.expert_bytes:  # mapped: nothing is read by itself
+        here, experts = Counter(turn), sizes.expert_bytes
+    else:
+        here = Counter(turn[: fill.prefix(turn, held, room - sizes.slack)])
+        experts = sum(held[index] * number for index, number in here.items()) + sizes.slack
 
     def talk(cells: int) -> int:
         return talk_bytes(sizes, chosen, wishes.conversations, cells)
@@ -202,27 +212,30 @@ def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, wo
     page = (sizes.host_cells or sizes.cells).page
     page_bytes = max(1, talk(page) - talk(0))
     cells = chosen.context
-    if here.total() == len(turn):
+    if here.total() == len(turn) and wishes.experts is None:
         cells += min((wishes.conversations - 1) * chosen.context, (room - experts) // 2 // page_bytes * page)
-    table = Table.SSD if sizes.table else Table.NONE
+    table = Table.NONE if not sizes.table else Table.RAM if wishes.table == "ram" else Table.SSD
+    rows = least.row_cache(sizes) if table is Table.SSD else 0
     note = "all of them, as the file stores them" if here.total() == len(turn) else "the most used, as many as fit"
     ram = Account.of(
         machine.ram,
         (
-            Part(least.DENSE, sizes.stored - sizes.expert_bytes, "read for every token"),
+            Part(least.DENSE, least.host_dense(sizes, chosen), "read for every token"),
             Part(least.EXPERTS, experts, note),
+            Part(least.TABLE, sizes.table if table is Table.RAM else 0),
+            Part(least.TABLE_ROWS, rows, "that were read lately"),
             Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
             Part(least.PARKED, parked, "not running, but not read again"),
             Part(least.PROCESS, least.HOST_ALONE, "interpreter and libraries"),
-            Part("left to the system", wishes.ram_kept(machine.ram)),
+            Part(least.SYSTEM, wishes.ram_kept(machine.ram)),
         ),
     )
     found = tuple(replace(one, in_ram=here[i], on_ssd=one.experts - here[i]) for i, one in enumerate(classes))
     ssd = Account.of(
         0,
         (
-            Part(least.EXPERTS, sizes.expert_bytes - experts, "read when they are needed"),
-            Part(least.TABLE, sizes.table, f"{shown_bytes(sizes.row)} a token"),
+            Part(least.EXPERTS, sum(one.on_ssd * one.stored for one in found), "read when they are needed"),
+            Part(least.TABLE, sizes.table if table is Table.SSD else 0, f"{shown_bytes(sizes.row)} a token"),
         ),
     ).parts
     arena = Arena.NONE if not found else Arena.ALL if here.total() == len(turn) else Arena.PART

@@ -33,7 +33,7 @@ class Shortage:
 
 
 def _of(part: Part) -> str:
-    return f"for {part.name}" if not part.name.startswith("kept") else part.name
+    return part.name if part.name.startswith(("kept free", "left to")) else f"for {part.name}"
 
 
 class DoesNotFitError(RequestError):

@@ -11,12 +11,14 @@ class ExpertLayer:
     Attributes:
         count: experts.
         slot: bytes of one in VRAM.
-        stored: bytes of one as the file has it, in RAM and on SSD.
+        stored: bytes of one as the file has it: mapped into RAM, and on SSD.
+        held: bytes of one that was read into RAM by itself, where not all are there; 0 is as stored.
     """
 
     count: int
     slot: int
     stored: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,15 @@ class Sizes:
         dense: bytes on a GPU of all weights but those named below.
         draft: bytes of the draft head there; 0 for none.
         layers: routed experts.
+        transit: bytes there for experts on their way, where some have no slot.
         table: bytes of the n-gram table; 0 for none.
         row: bytes of it that a token reads.
         cells: of conversations on a GPU.
         draft_cells: of their draft heads there.
         work: scratch memory there.
         stored: bytes of all weights in RAM where there is no GPU; rows of tables are read from the file.
+        draft_stored: bytes of them that the draft head is.
+        slack: bytes of RAM beside experts that were read there by themselves.
         host_cells: of conversations in RAM, where there is no GPU.
         files: bytes to download; 0 if the files are here.
         reads: for estimates; None makes none.
@@ -141,11 +146,14 @@ class Sizes:
     cells: Cells
     draft: int = 0
     layers: tuple[ExpertLayer, ...] = ()
+    transit: int = 0
     table: int = 0
     row: int = 0
     draft_cells: Cells | None = None
     work: Work = field(default_factory=Work)
     stored: int = 0
+    draft_stored: int = 0
+    slack: int = 0
     host_cells: Cells | None = None
     files: int = 0
     reads: Reads | None = None
@@ -160,3 +168,8 @@ class Sizes:
     def expert_bytes(self) -> int:
         """Bytes of all of them as stored."""
         return sum(layer.count * layer.stored for layer in self.layers)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of all of them in VRAM."""
+        return sum(layer.count * layer.slot for layer in self.layers)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from strata.memory.budget import fill, least
 from strata.memory.budget.account import Account, Part
 from strata.memory.budget.fill import SlotClass
+from strata.memory.budget.least import Settled
 from strata.memory.budget.machine import Machine
 from strata.memory.budget.shown import shown_bytes
 from strata.memory.budget.sizes import Sizes
@@ -58,6 +59,7 @@ def beside(
     machine: Machine,
     sizes: Sizes,
     wishes: Wishes,
+    chosen: Settled,
     classes: Sequence[SlotClass],
     turn: Sequence[int],
     taken: Counter[int],
@@ -69,20 +71,21 @@ def beside(
         machine: what there is.
         sizes: what the model takes.
         wishes: what is wanted.
+        chosen: the same with every choice made.
         classes: experts by size.
         turn: the class of each expert, in the order in which they get memory.
         taken: experts in VRAM, by class; the first of them.
-        table: where it lies, as far as that is decided: not in RAM.
+        table: where it lies, as far as that is decided: in RAM only if that is wished.
     """
     count = taken.total()
-    rest = turn[count:]
-    stored = [one.stored for one in classes]
-    system = wishes.ram_kept(machine.ram)
+    rest = fill.some_first(tuple(turn[count:]), least.fewest_held(sizes))
+    held = [one.held for one in classes]
     rows = least.row_cache(sizes) if table is Table.SSD else 0
-    spare = machine.ram - least.HOST - least.STAGING - least.row_cache(sizes) - system
+    needed = least.least_ram(machine, sizes, wishes, chosen)
+    spare = machine.ram - sum(part.nbytes for part in needed)
     parked = least.parked(wishes, spare)
     room = spare - parked
-    every, outside = sizes.expert_bytes, sum(stored[index] for index in rest)
+    every, outside = sizes.expert_bytes, sum(held[index] for index in rest) + sizes.slack
     if not rest:
         arena, nbytes, here = Arena.NONE, 0, Counter[int]()
     elif room >= every:
@@ -90,10 +93,12 @@ def beside(
     elif room >= outside:
         arena, nbytes, here = Arena.COMPLEMENT, outside, Counter(rest)
     else:
-        fitting = fill.prefix(rest, stored, max(0, room))
+        fitting = fill.prefix(rest, held, max(0, room - sizes.slack))
         here = Counter(rest[:fitting])
-        arena, nbytes = Arena.PART, sum(stored[index] * number for index, number in here.items())
-    if table is Table.SSD and arena in {Arena.NONE, Arena.ALL} and room - nbytes >= sizes.table:
+        arena, nbytes = Arena.PART, sum(held[index] * number for index, number in here.items())
+        nbytes += sizes.slack if nbytes else 0
+    free = wishes.table is None and arena in {Arena.NONE, Arena.ALL}
+    if table is Table.SSD and free and room - nbytes >= sizes.table:
         table, rows = Table.RAM, 0
     note = {
         Arena.ALL: "all of them, those with a slot too",
@@ -120,7 +125,7 @@ def beside(
             Part(least.PARKED, parked, "not running, but not read again"),
             Part(least.TRAVEL, least.STAGING, "pinned, on the way to the card"),
             Part(least.PROCESS, least.HOST, "interpreter, libraries, driver"),
-            Part("left to the system", system),
+            Part(least.SYSTEM, wishes.ram_kept(machine.ram)),
         ),
     )
     return Beside(account, found, arena, table, ssd)

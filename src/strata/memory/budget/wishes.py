@@ -18,7 +18,8 @@ class Wishes:
         headroom: bytes of VRAM to leave free.
         ram_headroom: bytes of RAM to leave to the system.
         parked: bytes of RAM for conversations that are kept.
-        experts: most bytes of VRAM for experts.
+        experts: most bytes for experts: of VRAM, or of RAM where there is no card.
+        table: where the n-gram table is to lie: "ram" or "ssd".
     """
 
     context: int | None = None
@@ -29,6 +30,7 @@ class Wishes:
     ram_headroom: int | None = None
     parked: int = 0
     experts: int | None = None
+    table: str | None = None
 
     def vram_kept(self, vram: int) -> int:
         """Bytes of VRAM to leave free."""

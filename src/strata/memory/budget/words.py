@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strata.memory.budget import least
 from strata.memory.budget.advice import smaller_types
-from strata.memory.budget.plan import Arena, Plan, Table, plan
+from strata.memory.budget.plan import Account, Arena, Part, Plan, Table, plan
 from strata.memory.budget.refusal import DoesNotFitError
 from strata.memory.budget.shown import shown_bytes, shown_tokens
 from strata.memory.budget.speed import ACCEPTED, BEHIND, Speed, estimate
@@ -35,6 +35,22 @@ def sentences(made: Plan) -> tuple[str, ...]:
     """What matters about a plan, the most important first."""
     speed = estimate(made)
     return (*_experts(made, speed), *_table(made), *_conversations(made), *_ideas(made, speed))
+
+
+def accounts(made: Plan) -> tuple[str, ...]:
+    """Who gets how much, a sentence for each kind of memory; the largest parts first."""
+    kinds = [("The GPU's memory", made.vram), ("RAM", made.ram)]
+    return tuple(f"{name} ({shown_bytes(one.budget)}): {_parts(one)}." for name, one in kinds if one is not None)
+
+
+def _parts(account: Account) -> str:
+    parts = sorted(account.parts, key=lambda part: -part.nbytes)
+    free = [f"{shown_bytes(account.free)} unused"] if account.free > account.budget // 1000 else []
+    return ", ".join([*(f"{shown_bytes(part.nbytes)} {_said(part)}" for part in parts), *free])
+
+
+def _said(part: Part) -> str:
+    return part.name if part.name in {least.KEPT, least.SYSTEM} else f"for {part.name}"
 
 
 def speeds(speed: Speed) -> tuple[tuple[str, str], ...]:
@@ -145,6 +161,12 @@ def _conversations(made: Plan) -> Iterator[str]:
             "that, the "
             "youngest waits in RAM."
         )
+    if made.conversations > 1 and made.vram is not None and not made.resident:
+        one = plan(made.machine, made.sizes, replace(made.wishes, conversations=1), work=made.work)
+        if one.slots > made.slots:
+            yield (
+                f"They take memory from experts: with --conversations 1 there would be {one.slots:,} experts in VRAM."
+            )
 
 
 def _ideas(made: Plan, speed: Speed | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.memory.arena.filling import Filling, fill
+from strata.memory.arena.filling import HEADROOM, Filling, fill
 from strata.memory.arena.region import Region
 from strata.memory.errors import StorageError
 from strata.memory.ngram.cache import RowCache
@@ -148,6 +148,7 @@ def rows_in(
     on_progress: Callable[[Filling], None] | None = None,
     stop: Event | None = None,
     available: Callable[[], int] | None = None,
+    headroom: int = HEADROOM,
 ) -> Rows:
     """A table's rows.
 
@@ -159,6 +160,7 @@ def rows_in(
         on_progress: for "ram", as for `strata.memory.arena.filling.fill`.
         stop: likewise.
         available: likewise.
+        headroom: likewise.
     """
     if mode == "direct":
         return DirectRows(table, readers, cached)
@@ -166,7 +168,10 @@ def rows_in(
         return MappedRows(table)
     region = Region(table.rows * table.row_bytes)
     item = Item(table.file, table.offset, len(region), region.address)
-    fill(region, _pieces(item), readers, total=len(region), on_progress=on_progress, stop=stop, available=available)
+    fill(
+        region, _pieces(item), readers, total=len(region), on_progress=on_progress, stop=stop, available=available,
+        headroom=headroom,
+    )  # fmt: skip
     return HeldRows(table, region)
 
 

@@ -28,6 +28,8 @@ class Room:
     Args:
         layers: where each layer's experts lie in the file.
         nbytes: of memory for slots.
+        shares: experts to hold of each layer at first, in place of a number of bytes; each size has as many slots as
+            its layers' shares come to.
         least: experts that must fit, of each size.
         half_life: of `Held`.
         together: an expert's parts follow one another in `addresses`; else a part's experts do.
@@ -45,8 +47,9 @@ class Room:
     def __init__(
         self,
         layers: Sequence[Expert],
-        nbytes: int,
+        nbytes: int = 0,
         *,
+        shares: Sequence[int] | None = None,
         least: int = 1,
         half_life: float = HALF_LIFE,
         together: bool = False,
@@ -58,7 +61,11 @@ class Room:
         self.classes = [self._shapes.index(shape) for shape in shapes]
         ones = -(-max(max(shape.parts) for shape in self._shapes) // 4096) * 4096
         numbers = [self.classes.count(kind) * self.experts for kind in range(len(self._shapes))]
-        counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
+        if shares is None:
+            counts = shared_out(self._shapes, numbers, nbytes, least, beside=ones)
+        else:
+            pairs = list(zip(shares, self.classes, strict=True))
+            counts = [sum(share for share, own in pairs if own == kind) for kind in range(len(self._shapes))]
         firsts = np.cumsum([ones, *(n * shape.nbytes for n, shape in zip(counts, self._shapes, strict=True))])
         self._first = firsts[:-1].tolist()
         self.region = Region(int(firsts[-1]))

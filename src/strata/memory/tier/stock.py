@@ -26,22 +26,17 @@ from strata.memory.arena.filling import Filling
 from strata.memory.arena.region import Region
 from strata.memory.arena.shape import Expert
 from strata.memory.errors import StorageError
-from strata.memory.reads import Readers, Ticket
+from strata.memory.reads import Readers
+from strata.memory.tier.arriving import PATIENCE, Arriving
 from strata.memory.tier.held import HALF_LIFE
 from strata.memory.tier.room import Pairs, Room
 from strata.memory.tier.tier import TierStats
-
-PATIENCE = 8.0
-"""Seconds that somebody waits for experts; less than a device's patience, so that the report says what was not read."""
 
 LANDING = 96
 """Slots of a size that no table shows, at least, if there are four times as many: what a window's layer may lack."""
 
 SHARE = 16
 """Of so many slots one lands, where that is more."""
-
-TICK = 0.05
-"""Seconds between two looks whether somebody wants us to stop."""
 
 I64 = NDArray[np.int64]
 
@@ -55,6 +50,7 @@ class Stock:
         layers: where each layer's experts lie in the file.
         readers: who reads them.
         nbytes: of memory for slots.
+        shares: see `strata.memory.tier.room.Room`.
         least: experts that must fit, of each size.
         landing: slots of each size that are never shown; None for what suits their number.
         patience: seconds.
@@ -74,16 +70,16 @@ class Stock:
         self,
         layers: Sequence[Expert],
         readers: Readers,
-        nbytes: int,
+        nbytes: int = 0,
         *,
+        shares: Sequence[int] | None = None,
         least: int = 1,
         landing: int | None = None,
         patience: float = PATIENCE,
         half_life: float = HALF_LIFE,
     ) -> None:
-        self._room = room = Room(layers, nbytes, least=least, half_life=half_life, together=True)
+        self._room = room = Room(layers, nbytes, shares=shares, least=least, half_life=half_life, together=True)
         self._readers = readers
-        self._patience = patience
         every = [room.classes.count(kind) * room.experts for kind in range(len(room.counts))]
         self.landing = [
             0 if count == full else _landing(count) if landing is None else min(landing, count)
@@ -91,9 +87,7 @@ class Stock:
         ]
         shape = room.held.slot_of.shape
         self._lock = threading.RLock()
-        self._bell = threading.Event()
-        self._coming: dict[tuple[int, int], Ticket] = {}
-        self._failed: dict[tuple[int, int], tuple[StorageError, float]] = {}
+        self._coming = Arriving(room, readers, patience)
         self._booked = np.zeros(shape, np.bool_)
         self._counted = np.zeros(shape, np.bool_)
         self._shown = np.zeros(shape, np.bool_)
@@ -192,7 +186,7 @@ class Stock:
             self._sweep()
             some = self.landing[kind] // 4 - sum(self._room.classes[i] == kind for i, _ in self._coming)
             if some > 0:
-                self._ask(layer, experts[:some])
+                self._coming.ask(layer, experts[:some])
 
     def hold(self, layer: int, expert: int) -> bool:
         """Pin an expert until `release`, unless it is not here or windows would lack the slot."""
@@ -231,7 +225,7 @@ class Stock:
             rest = new[~here]
             coming = np.array([(layer, e) in self._coming for e in rest.tolist()], np.bool_)
             self._booked[layer, rest[coming]] = True
-            given = self._ask(layer, rest[~coming])
+            given = self._coming.ask(layer, rest[~coming])
             self._booked[layer, rest[~coming][:given]] = True
             self.stats.misses += given + int(coming.sum())
             absent = np.flatnonzero(~self._booked[layer, experts])
@@ -241,26 +235,29 @@ class Stock:
         """Wait for experts; they stay until `release`.
 
         Returns:
-            Those that are here now: all, or as many as there were slots for, perhaps none.
+            Those that are here now: all, or as many as there were slots for; none if all slots are in use.
 
         Raises:
             StorageError: the disk failed, or does not answer.
         """
         began = time.perf_counter()
         self.want(layer, experts)
-        mine = experts[self._booked[layer, experts]]
+        while not len(mine := experts[self._booked[layer, experts]]) and self._coming:
+            self._coming.listen()
+            self._coming.sleep(layer, experts, began)
+            self.want(layer, experts)
         while True:
             with self._lock:
-                self._bell.clear()
+                self._coming.listen()
                 self._sweep()
-                self._raise(layer, mine, began)
+                self._check(layer, mine, began)
                 here = self._room.held.holds(layer, mine)
                 if here.all():
                     self._booked[layer, mine] = False
                     self.stats.waited += time.perf_counter() - began
                     return mine
-                self._ask(layer, mine[~here])
-            self._sleep(layer, mine[~here], began)
+                self._coming.ask(layer, mine[~here])
+            self._coming.sleep(layer, mine[~here], began)
 
     def unbook(self) -> None:
         """Nobody will take what was read ahead."""
@@ -298,7 +295,7 @@ class Stock:
             held.pin(layer, group)
             held.seen(layer, wanted)
             self._counted[layer, wanted] = True
-            self._ask(layer, left)
+            self._coming.ask(layer, left)
         try:
             while True:
                 if len(group):
@@ -319,45 +316,22 @@ class Stock:
         held, asleep = self._room.held, time.perf_counter()
         while True:
             with self._lock:
-                self._bell.clear()
+                self._coming.listen()
                 self._sweep()
-                self._raise(layer, left, began)
+                self._coming.check(layer, left, began)
                 here = held.holds(layer, left)
                 if here.any():
                     held.pin(layer, left[here])
-                    self._ask(layer, left[~here])
+                    self._coming.ask(layer, left[~here])
                     self.stats.waited += time.perf_counter() - asleep
                     self.slept += time.perf_counter() - asleep
                     return left[here], left[~here]
-                self._ask(layer, left)
+                self._coming.ask(layer, left)
                 if not self._coming:
                     raise StorageError(f"no slot for an expert of layer {layer}: all {self.slots} are in use")
             if stop():
                 raise StorageError(f"experts of layer {layer} are not wanted any more")
-            self._sleep(layer, left, began)
-
-    def _sleep(self, layer: int, left: I64, began: float) -> None:
-        """Until something has been read.
-
-        Raises:
-            StorageError: patience has ended.
-        """
-        waited = time.perf_counter() - began
-        if waited > self._patience:
-            raise StorageError(self._stuck(layer, left, waited))
-        self._bell.wait(min(TICK, self._patience))
-
-    def _stuck(self, layer: int, left: I64, waited: float) -> str:
-        with self._lock:
-            oldest = min((ticket.began for ticket in self._coming.values()), default=time.perf_counter())
-            under_way = len(self._coming)
-        where = self._room.where(layer)
-        places = ", ".join(f"{stack.file.path} at byte {stack.of(int(left[0]))}" for stack in where[:1])
-        shown = ", ".join(map(str, left[:12].tolist())) + (" ..." if len(left) > 12 else "")
-        return (
-            f"experts {shown} of layer {layer} have not come from the disk in {waited:.1f} s ({places}); {under_way} "
-            f"reads are under way, the oldest for {time.perf_counter() - oldest:.1f} s; is the disk still there?"
-        )
+            self._coming.sleep(layer, left, began)
 
     # Filling and ending.
 
@@ -398,53 +372,27 @@ class Stock:
 
     def close(self) -> None:
         """Begin no more reads, and give memory back when those under way are over. Nobody may be reading experts."""
-        for ticket in self._coming.values():
-            ticket.abandon()
+        self._coming.abandon()
         self._room.close()
 
     # With the lock.
 
-    def _ask(self, layer: int, experts: I64) -> int:
-        """Begin to read those that are neither here nor on their way, as far as there are slots; how many."""
-        held = self._room.held
-        slots = held.slot_of[layer, experts]
-        given = self._room.claim(layer, experts[slots < 0])
-        for n, (expert, slot) in enumerate(given):
-            try:
-                ticket = self._readers.submit(
-                    list(self._room.items(layer, expert, slot)), self._room.region, self._bell
-                )
-            except BaseException:
-                held.failed(layer, np.array([one for one, _ in given[n:]], np.int64))
-                raise
-            self._coming[layer, expert] = ticket
-        return len(given)
-
     def _sweep(self) -> None:
         """What has been read counts from now on."""
-        held = self._room.held
-        for (layer, expert), ticket in [item for item in self._coming.items() if item[1].done]:
-            del self._coming[layer, expert]
-            one = np.array([expert])
-            try:
-                ticket.wait()
-            except StorageError as error:
-                held.failed(layer, one)
-                self._failed[layer, expert] = error, ticket.began
-                continue
-            self.stats.read += ticket.nbytes
-            self._room.land(layer, one)
-            if not self._booked[layer, expert]:
-                held.release(layer, one)
+        for layer, expert, nbytes in self._coming.sweep():
+            self.stats.read += nbytes
             self._changed = True
+            if not self._booked[layer, expert]:
+                self._room.held.release(layer, np.array([expert]))
 
-    def _raise(self, layer: int, experts: I64, began: float) -> None:
-        """Say what became of reads that somebody waits for since then; those asked for earlier are tried again."""
-        for expert in experts.tolist():
-            error, asked = self._failed.pop((layer, expert), (None, 0.0))
-            if error is not None and asked >= began:
-                self._booked[layer, expert] = False
-                raise error
+    def _check(self, layer: int, experts: I64, began: float) -> None:
+        """See `Arriving.check`; whoever failed is not booked any more."""
+        try:
+            self._coming.check(layer, experts, began)
+        except StorageError:
+            gone = self._room.held.slot_of[layer, experts] < 0
+            self._booked[layer, experts[gone]] = False
+            raise
 
 
 def _landing(slots: int) -> int:

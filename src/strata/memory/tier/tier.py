@@ -52,6 +52,8 @@ class ExpertTier:
         layers: where each layer's experts lie in the file.
         readers: who reads them.
         nbytes: of memory for slots.
+        shares: experts to hold of each layer at first, in place of a number of bytes; each size has as many slots as
+            its layers' shares come to.
         least: experts that must fit, of each size.
         half_life: of `Held`.
 
@@ -63,10 +65,17 @@ class ExpertTier:
     """
 
     def __init__(
-        self, layers: Sequence[Expert], readers: Readers, nbytes: int, *, least: int = 1, half_life: float = HALF_LIFE
+        self,
+        layers: Sequence[Expert],
+        readers: Readers,
+        nbytes: int = 0,
+        *,
+        shares: Sequence[int] | None = None,
+        least: int = 1,
+        half_life: float = HALF_LIFE,
     ) -> None:
         self._readers = readers
-        self._room = Room(layers, nbytes, least=least, half_life=half_life)
+        self._room = Room(layers, nbytes, shares=shares, least=least, half_life=half_life)
         self.stats = TierStats()
 
     @property

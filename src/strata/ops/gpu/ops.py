@@ -135,14 +135,15 @@ class GpuOps(Layers):
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
-            rows: of the longest pass that there is memory for, where experts come: each moves all of them.
+            rows: of the longest pass that there is memory for. Where experts come, each moves all of them.
         """
         if self._prompt is None:
             return
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
-            self._prompt.most = self.pass_rows = experts.pass_rows(rows)
+        if self._reads_prompts:
+            self._prompt.most = self.pass_rows = rows if experts is None else experts.pass_rows(rows)
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""
@@ -273,6 +274,11 @@ class GpuOps(Layers):
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
             self.tier.settled()
+
+    @property
+    def miss(self) -> float:
+        """See `Ops.miss`."""
+        return 0.0 if self.tier is None else self.tier.miss
 
     def met(self) -> Tally | None:
         """See `Ops.met`."""

@@ -7,11 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strata.errors import TierError
+from strata.memory.errors import StorageError
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers.tier import Tier
+
+DISK = 3e3
+"""Bytes a microsecond that come from a disk, where nobody has measured it: an SSD on four lanes of PCIe 3."""
 
 BUFFERS = 96
 """Experts of the ring: three groups of as many as fill the link."""
@@ -55,13 +60,38 @@ class Shelf:
         return self._tier.layers[layer].source.layout
 
     def bring(self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int]) -> None:
-        """See `Layers.bring`."""
+        """See `Layers.bring`.
+
+        Raises:
+            TierError: experts cannot be read from the disk, or take too long.
+        """
+        supply = self._tier.supply
+        if supply is None:
+            self._launch(layer, ring, experts, buffers, None)
+            return
+        try:
+            for places, at in supply.taken(layer, experts):
+                self._launch(layer, ring, range(len(places)), [buffers[place] for place in places], at)
+        except StorageError as error:
+            raise TierError(f"a prompt's pass was given up, for experts could not be read: {error}") from error
+
+    def ask(self, layer: int, experts: Sequence[int]) -> bool:
+        """See `Layers.ask`."""
+        return self._tier.supply is not None and self._tier.supply.want(layer, experts)
+
+    def there(self, layer: int, experts: Sequence[int]) -> bool:
+        """See `Layers.there`."""
+        return self._tier.supply is None or self._tier.supply.there(layer, experts)
+
+    def _launch(
+        self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int], at: Tensor | None
+    ) -> None:
         count = len(experts)
         lists = torch.tensor([*experts, *buffers, count], dtype=torch.int32)
         if self._device.type == "cuda":
             lists = lists.pin_memory().to(self._device, non_blocking=True)
         self._tier.layers[layer].source.launch(
-            ring, self._stage, lists[:count], lists[count : 2 * count], lists[2 * count :], count
+            ring, self._stage, lists[:count], lists[count : 2 * count], lists[2 * count :], count, at=at
         )
 
 
@@ -97,4 +127,6 @@ def streaming(
     memory = memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
     ring = Ring(memory, Shelf(tier, most, device), len(moes), moes[0].slots.experts, most=most)
     link = heaviest / rate if tier.costs is None else tier.costs.link
+    if tier.supply is not None:
+        link += tier.supply.absent * heaviest / DISK
     return Streaming(ring, moes, topk, Costs(link=link))

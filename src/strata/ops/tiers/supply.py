@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.memory.arena import Filling
+from strata.memory.errors import StorageError
 from strata.memory.tier import Stock
 from strata.model.tally import Tally
 from strata.ops.tiers.bring import units
@@ -49,6 +50,11 @@ class Supply:
         self._staged = torch.from_numpy(found).pin_memory() if device.type == "cuda" else torch.from_numpy(found)
         self._using: list[tuple[Any, int, NDArray[np.int64]]] = []
         self._last = (0, 0.0)
+
+    @property
+    def absent(self) -> float:
+        """Share of all experts for which RAM has no slot."""
+        return 1.0 - self.stock.slots / self.places[:, :, 0].numel()
 
     def begin(self, slot_of: NDArray[np.integer]) -> None:
         """A pass is about to be launched: whom it may take is sent ahead of it.
@@ -128,11 +134,18 @@ class Supply:
         """Read ahead; False if there was no room for all of them."""
         return self.stock.want(layer, np.array(experts, np.int64)) == len(experts)
 
+    def there(self, layer: int, experts: Sequence[int]) -> bool:
+        """Whether all are in RAM and stay there; those that are not are asked for."""
+        return self.want(layer, experts) and bool(self.stock.here(layer)[list(experts)].all())
+
     def taken(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """Experts for copies that are launched on the current stream, group by group as RAM has room.
 
         Yields:
             Which of `experts`, as places in that list, and where they lie: int64 [n, 3] on the device.
+
+        Raises:
+            StorageError: the disk failed, or does not answer, or all of RAM is in use.
         """
         left = np.array(experts, np.int64)
         place = {expert: i for i, expert in enumerate(left.tolist())}
@@ -140,8 +153,10 @@ class Supply:
             self.let_go(wait=False)
             some = self.stock.take(layer, left)
             if not len(some):
+                if not self._using:
+                    raise StorageError(f"no slot for an expert of layer {layer}: all {self.stock.slots} are in use")
                 self.let_go(wait=True)
-                some = self.stock.take(layer, left)
+                continue
             yield [place[expert] for expert in some.tolist()], self.at(layer, some)
             self._using.append((self._event(), layer, some))
             left = left[~np.isin(left, some)]

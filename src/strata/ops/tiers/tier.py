@@ -124,6 +124,7 @@ class Tier:
         total: what all have.
         still: learn nothing and move nothing.
         costs: microseconds of both sides, once they are measured.
+        miss: seconds that one miss more adds to a window, by the costs in force.
     """
 
     def __init__(
@@ -207,6 +208,7 @@ class Tier:
     def share_out(self, costs: Costs) -> None:
         """Share misses out by other costs from the next window on; no byte changes."""
         room = self.options.room
+        self.miss = 1e-6 * (costs.each if room else costs.host)
         self.split.copy_(torch.from_numpy(shares(costs, self._mailbox.pairs, room)))
 
     def fill(self, on_bytes: Callable[[int], None] | None = None) -> None:

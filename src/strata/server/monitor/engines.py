@@ -70,6 +70,7 @@ class Look:
             experts=_experts(numbers),
             slots=_slots(numbers),
             phases=numbers.phases,
+            overcommit=numbers.overcommit,
             memory=tuple(Pool(**msgspec.structs.asdict(p)) for p in (self._holdings or Holdings()).pools),
         )
         if ready is None:

@@ -37,6 +37,7 @@ class Numbers(msgspec.Struct, frozen=True):
     sources: dict[str, tuple[int, int]] = {}
     experts: dict[str, int] = {}
     phases: dict[str, float] = {}
+    overcommit: str = ""
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:

@@ -254,6 +254,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         slots: room for experts in a GPU's memory; None where they lie in one place.
         phases: seconds of all windows by phase: read, draft, run, verify, commit, and wait between them.
         memory: of its GPUs; none on a CPU.
+        overcommit: the sign that a GPU has less memory than it says, in a sentence; empty without one.
     """
 
     model: str
@@ -284,6 +285,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     slots: Slots | None = None
     phases: dict[str, float] = {}
     memory: tuple[Pool, ...] = ()
+    overcommit: str = ""
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):

@@ -175,6 +175,11 @@ def message() -> Schema:
     )
 
 
+def load() -> Schema:
+    """/v1/models/load and unload."""
+    return record({"model": ANY, "wait": maybe("boolean")}, null=False)
+
+
 def tokenize() -> Schema:
     """/tokenize: a text, or all that a chat request may have."""
     text = record(

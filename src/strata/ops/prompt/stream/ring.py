@@ -48,6 +48,18 @@ class Layers(Protocol):
         """Of a layer's slots."""
         ...
 
+    def ask(self, layer: int, experts: Sequence[int]) -> bool:
+        """Read ahead those that are not in RAM; asked in the order in which they will be brought.
+
+        Returns:
+            False if there is no room for more now, or nothing to read.
+        """
+        ...
+
+    def there(self, layer: int, experts: Sequence[int]) -> bool:
+        """Whether all are in RAM, so that `bring` waits for nothing."""
+        ...
+
     def bring(self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int]) -> None:
         """Launch copies from RAM on the current stream.
 
@@ -93,6 +105,8 @@ class Ring:
         self._where: dict[int, Tensor] = {}  # which buffer an expert comes to, by layer
         self._landed: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
+        self._waiting: list[Group] = []  # their buffers are free, or will be
+        self._asked = 0  # groups before this one have been read, or are being read
 
     @property
     def still(self) -> bool:
@@ -134,6 +148,7 @@ class Ring:
         # Whatever passes before have in the buffers is computed before this event.
         self._landed, self._free = {}, {-1: self._lanes.computed()}
         self._where.clear()
+        self._waiting, self._asked = [], 0
         for layer, experts in enumerate(missing or ()):
             self._schedule.add(layer, _listed(experts))
         self._issue()
@@ -152,6 +167,7 @@ class Ring:
         The table of a layer says of all its experts where they come to; of them the group's are there.
         """
         for group in self._schedule.groups(layer):
+            self._hand_over(group.number)
             self._lanes.wait(self._landed.pop(group.number))
             yield Slots(self._layers.layout(layer), self._view(layer), self._where[layer]), group.experts
             self._free[group.number] = self._lanes.computed()
@@ -159,7 +175,19 @@ class Ring:
             self._issue()
 
     def _issue(self) -> None:
-        for group in self._schedule.ready():
+        self._waiting += self._schedule.ready()
+        while (group := self._schedule.numbered(self._asked)) and self._layers.ask(group.layer, group.experts):
+            self._asked += 1
+        self._hand_over()
+
+    def _hand_over(self, upto: int = -1) -> None:
+        """Copies that need not wait for a disk, in order; up to a number all, for that group is computed next."""
+        while self._waiting:
+            group = self._waiting[0]
+            if group.number > upto and not self._layers.there(group.layer, group.experts):
+                return
+            self._waiting.pop(0)
+            self._asked = max(self._asked, group.number + 1)
             self._landed[group.number] = self._lanes.copying(partial(self._bring, group), self._free[group.after])
 
     def _bring(self, group: Group) -> None:

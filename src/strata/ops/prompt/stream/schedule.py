@@ -79,6 +79,10 @@ class Schedule:
             found -= 1
         return found
 
+    def numbered(self, number: int) -> Group | None:
+        """A group by its number, if it was added."""
+        return self._groups[number] if number < len(self._groups) else None
+
     def ready(self) -> list[Group]:
         """Groups whose copies may be handed over now; they count as handed over."""
         found = []

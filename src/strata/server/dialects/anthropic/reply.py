@@ -92,9 +92,9 @@ class MessageWriter:
         """The last event."""
         return sse.event("message_stop", {"type": "message_stop"})
 
-    def failed(self, run: Run, error: ApiError) -> bytes:  # noqa: ARG002
+    def failed(self, run: Run, error: ApiError) -> bytes:
         """The error in place of an end."""
-        return sse.event("error", error_body(error))
+        return sse.event("error", error_body(error, run.name))
 
     def _in_block(self, kind: str, text: str) -> list[bytes]:
         parts: list[bytes] = []

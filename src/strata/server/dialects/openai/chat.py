@@ -16,7 +16,7 @@ IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "verbosity", "prediction", "cache_prompt", "id_slot", "timings_per_token", "provider", "transforms", "route",
     "models", "skip_special_tokens", "spaces_between_special_tokens", "session_id", "chat_id", "request_id",
-    "litellm_call_id",
+    "litellm_call_id", "prompt_cache_options", "moderation",
 })  # fmt: skip
 """Fields that change nothing here, for reasons that docs/server.md gives."""
 

@@ -16,7 +16,7 @@ from strata.server.thinking import read_thinking
 
 IGNORED = frozenset({
     "metadata", "service_tier", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "truncation", "stream_options", "client_metadata",
+    "truncation", "stream_options", "client_metadata", "prompt_cache_options", "moderation",
 })  # fmt: skip
 """Fields that change nothing here, for reasons that docs/server.md gives."""
 

@@ -1,0 +1,85 @@
+"""The plan that a model is loaded by. `strata plan` prints it, and the loader does what it says. No torch."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from strata.memory.budget import Machine, Plan, Sizes, Wishes, least, plan
+from strata.memory.budget.choose import recommended
+from strata.memory.budget.machine import rates_for
+
+if TYPE_CHECKING:
+    from strata.loading.gpu import Card
+    from strata.loading.ram import Ram
+
+TABLES = {None: None, "ram": "ram", "mmap": "ssd", "direct": "ssd"}
+"""Where the n-gram table is to lie by the way of reading its rows; None leaves it to the plan."""
+
+
+def wishes_of(
+    *,
+    context: int | None = None,
+    conversations: int,
+    kv: str | None = None,
+    drafts: bool = True,
+    headroom: int | None = None,
+    parked: int = 0,
+    ngram: str | None = None,
+) -> Wishes:
+    """What settings wish of a plan.
+
+    Args:
+        context: tokens a conversation may hold; None leaves it to `planned`.
+        conversations: that run at a time.
+        kv: type of keys and values; None is the device's own.
+        drafts: whether the draft head runs.
+        headroom: bytes of VRAM to leave free; None for the plan's own.
+        parked: bytes of RAM for conversations that are kept.
+        ngram: how rows of the n-gram table are read; None leaves it to the plan.
+    """
+    return Wishes(
+        context=context,
+        conversations=conversations,
+        kv=kv,
+        drafts=drafts,
+        headroom=headroom,
+        parked=parked,
+        table=TABLES[ngram],
+    )
+
+
+def machine_here(
+    card: "Card | None", there: "Ram", *, vram: int | None, ram: int | None, disk: int | None = None
+) -> Machine:
+    """This machine, as far as it may be taken.
+
+    Args:
+        card: its GPU; None without one, or if it is not to be used.
+        there: its main memory.
+        vram: most bytes of the GPU's memory; None for what is free.
+        ram: most bytes of main memory; None for what is available, and what this process has already.
+        disk: bytes free where files go.
+    """
+    free = 0 if card is None else card.free if vram is None else min(card.free, vram)
+    all_ = available(there, gpu=free > 0)
+    most = all_ if ram is None else min(all_, ram)
+    limit = there.limit if ram is None else None
+    return Machine(free, most, limit, disk, rates_for(free, "" if card is None else card.name))
+
+
+def available(there: "Ram", *, gpu: bool) -> int:
+    """Bytes of main memory that a plan may share out: what can be taken, and what this process has for a start."""
+    found = there.available + min(there.own, least.HOST if gpu else least.HOST_ALONE)
+    return found if there.limit is None else min(found, there.limit)
+
+
+def planned(machine: Machine, sizes: Sizes, wishes: Wishes) -> tuple[Plan, bool]:
+    """The plan, and whether it chose the context.
+
+    Raises:
+        DoesNotFitError: there is none; says what is needed, what is there, and which flags to change.
+        RequestError: a wish makes no sense for this model.
+    """
+    chosen = wishes.context is None
+    if chosen:
+        wishes = replace(wishes, context=recommended(machine, sizes, wishes))
+    return plan(machine, sizes, wishes), chosen

@@ -1,0 +1,281 @@
+"""One plan of memory: what `strata plan` prints for this machine is what is loaded there, to the byte.
+
+A card is pretended: its memory is the CPU's, and kernels run in the interpreter. Every byte is counted where it was
+taken, not where it was planned.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.cli.main import main
+from strata.loading import gpu, network, ram
+from strata.loading.bundled import find
+from strata.loading.files import ModelFile
+from strata.loading.gpu import Card
+from strata.loading.network import Loaded, load_network
+from strata.loading.sizes import sizes_of
+from strata.loading.tiers import buffers
+from strata.memory.budget import Machine, Sizes, least, plan
+from strata.memory.budget.wishes import Wishes
+from strata.model import load_config
+from strata.ops.ngram.host import HostTable
+from strata.ops.ngram.table import NgramTable
+
+CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
+THERE = ram.Ram(64 * 10**9, 40 * 10**9, None)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path) -> None:
+    """24 GB of VRAM and 40 GB of RAM."""
+    monkeypatch.setattr(gpu, "find", lambda _: CARD)
+    monkeypatch.setattr(gpu, "_use", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(ram, "measure", lambda: THERE)
+    monkeypatch.setattr(network, "measure", lambda: THERE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def sizes(name: str) -> Sizes:
+    file = ModelFile.open(find(name))
+    return sizes_of(file.directory, load_config(file.metadata))
+
+
+def said(capsys, name: str, **flags: Any) -> dict[str, Any]:
+    """What the command says."""
+    tokens = [part for key, value in flags.items() if value is not None for part in (f"--{key}", str(value))]
+    assert main(["plan", name, "--json", *tokens]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def loaded(name: str, *, drafts: int = 7, **flags: Any) -> Loaded:
+    """What the engine of `strata serve` loads with the same flags."""
+    flags = {key.replace("-", "_"): value for key, value in flags.items()}
+    return load_network(
+        ModelFile.open(find(name)), threads=1, drafts=drafts > 0, parked=1 << 30,
+        **{"conversations": 8} | flags,
+    )  # fmt: skip
+
+
+def tensors(value: Any, seen: set[int], deep: int = 6) -> Iterator[torch.Tensor]:
+    """All tensors within, each once."""
+    if isinstance(value, torch.Tensor):
+        if value.untyped_storage().data_ptr() not in seen:
+            seen.add(value.untyped_storage().data_ptr())
+            yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from tensors(one, seen, deep)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from tensors(one, seen, deep)
+    elif hasattr(value, "__dataclass_fields__") and deep:
+        for field in value.__dataclass_fields__:
+            yield from tensors(getattr(value, field), seen, deep - 1)
+
+
+def bytes_of(value: Any, seen: set[int] | None = None) -> int:
+    """Of all tensors within."""
+    return sum(t.untyped_storage().nbytes() for t in tensors(value, set() if seen is None else seen))
+
+
+def parts(plan: dict[str, Any], where: str) -> dict[str, int]:
+    return {part["name"]: part["nbytes"] for part in plan[where]["parts"]}
+
+
+WHOLE, SMALL = 1_200_000_000, 586_000_000
+"""Bytes of VRAM that hold all of Pebble, and that hold nothing beside the work space."""
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("pebble", {}),
+        ("pebble", {"vram": WHOLE}),
+        ("pebble", {"drafts": 0}),
+        ("pebble", {"kv": "q8", "conversations": 3, "context": 512}),
+        ("pebble", {"ngram": "ram"}),
+        ("pebble-iq3", {"ngram": "direct", "vram": WHOLE, "headroom": 10**8}),
+        ("pebble-iq3", {"ngram": "mmap", "drafts": 0}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(f"{k}={v}" for k, v in value.items()) or "free",
+)
+def test_on_a_gpu_with_all_experts_there(capsys, name, flags) -> None:
+    told = said(capsys, name, **flags)
+    found = loaded(name, **flags)
+    check_gpu(told, found)
+    assert told["experts"]["in_vram"] == told["experts"]["total"]
+    assert found.network.ops.tier is None
+    if found.storage is not None:
+        found.storage.close()
+
+
+@pytest.mark.parametrize(
+    ("experts", "flags"),
+    [
+        (0, {}),
+        (20, {"drafts": 0, "conversations": 1}),
+        (11, {"ngram": "direct", "context": 256}),
+        (7, {"ngram": "ram", "kv": "q8", "conversations": 2}),
+    ],
+    ids=["none", "no drafts", "rows read", "rows held, q8"],
+)
+def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
+    vram = vram_for(sizes("pebble"), experts, flags)
+    told = said(capsys, "pebble", vram=vram, **flags)
+    assert told["experts"]["in_vram"] == experts
+    found = loaded("pebble", vram=vram, **flags)
+    check_gpu(told, found)
+    tier = found.network.ops.tier
+    try:
+        assert list(tier.room.slots) == [one["in_vram"] for one in told["experts"]["classes"]]
+        assert int((tier.cache.slot_of >= 0).sum()) == experts
+        slots = sum(n * rows.shape[1] for n, rows in zip(tier.room.slots, tier.room.arrays, strict=True))
+        assert slots == parts(told, "vram").get("experts", 0)
+        assert slots <= tier.room.nbytes < slots + 2 * tier.room.waste
+        ring = found.network.ops._prompt.streaming._ring
+        taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, ring._layers._stage])
+        assert taken == parts(told, "vram")["experts on their way"]
+        assert ring.buffers == buffers(16)
+    finally:
+        tier.close()
+        if found.storage is not None:
+            found.storage.close()
+
+
+@pytest.mark.parametrize("away", [80, 20])
+def test_on_a_gpu_with_some_experts_on_the_disk(capsys, away) -> None:
+    found = sizes("pebble")
+    flags: dict[str, Any] = {"ngram": "direct"}
+    vram = vram_for(found, 30, flags)
+    ram_ = ram_for_gpu(found, 128 - 30 - away)
+    told = said(capsys, "pebble", vram=vram, ram=ram_, **flags)
+    (kind,) = told["experts"]["classes"]
+    assert (kind["in_vram"], kind["in_ram"], kind["on_ssd"]) == (30, 128 - 30 - away, away)
+    loaded_ = loaded("pebble", vram=vram, ram=ram_, **flags)
+    check_gpu(told, loaded_)
+    tier = loaded_.network.ops.tier
+    try:
+        stock = tier.supply.stock
+        assert stock.slots == 128 - 30 - away
+        assert len(stock.region) == parts(told, "ram")["experts"]
+        assert "of the experts; the others are in RAM and in the file" in str(loaded_.placement)
+    finally:
+        tier.close()
+        stock.close()
+        loaded_.storage.close()
+
+
+def ram_for_gpu(found: Sizes, experts: int) -> int:
+    """Main memory with which so many experts lie there beside a GPU."""
+    (held,) = {layer.held for layer in found.layers}
+    wishes = Wishes(context=found.context, conversations=8, table="ssd", parked=0)
+    chosen = least.settle(Machine(1), found, wishes)
+    parts = least.least_ram(Machine(1, 1 << 50), found, wishes, chosen)
+    fixed = sum(part.nbytes for part in parts if part.name != least.SYSTEM)
+    room = experts * held + found.slack
+    return -(-(fixed + room * 4 // 3 + 64) * 16 // 15)  # a quarter is for kept conversations
+
+
+def check_gpu(told: dict[str, Any], found: Loaded) -> None:
+    """Everything that lies on the card has the bytes that were said."""
+    net, vram = found.network, parts(told, "vram")
+    ops, seen = net.ops, set[int]()
+    assert (told["device"], net.config.context, net.config.qsa.kv) == ("gpu", told["context"], told["kv"])
+    assert (net.weights.mtp is not None) == told["drafts"] == ("draft head" in vram)
+    pools = [ops._pool, *([ops.drafts.pool] if ops.drafts else [])]
+    kept = [getattr(pool, part) for pool in pools for part in
+            ("states", "tails", "keys", "values", "raw", "blocks", "table", "ngram_tails", "history")]  # fmt: skip
+    assert bytes_of(kept) == vram["conversations"]
+    assert ops._pool.slots == told["conversations"]
+    assert 0 <= ops._pool.cells - told["cells"] < 64
+    assert ops.pass_rows == told["prompt_rows"]
+    (table,) = [layer.ple.table for layer in net.weights.layers if layer.ple]
+    assert isinstance(table, HostTable) == (told["table"] in {"ram", "ssd"})
+    if told["table"] == "vram":
+        assert bytes_of(table, seen) == vram["n-gram table"]
+    head = bytes_of(net.weights.mtp, set())
+    if ops.tier is None:
+        everything = bytes_of(net.weights, seen) - vram.get("experts", 0)
+    else:  # which has slots and room of its own
+        assert bytes_of([ops.tier.room.arrays, ops.tier._scratch, ops.tier.table], seen)
+        everything = bytes_of(net.weights, seen)
+    # Small matrices go as numbers, and what head and trunk share is counted for the trunk.
+    assert everything == pytest.approx(vram["dense weights"] + vram.get("draft head", 0), rel=0.03)
+    assert head >= vram.get("draft head", 0) * 0.95
+    assert found.placement.cells == told["cells"]
+    assert found.placement.plan[: len(told["sentences"])] == tuple(told["sentences"])
+
+
+def vram_for(found: Sizes, experts: int, flags: dict[str, Any]) -> int:
+    """The least VRAM with which so many experts have slots."""
+    low, high = 1, WHOLE
+    wanted = {key: value for key, value in flags.items() if key in {"context", "conversations", "kv"}}
+    table = {"ram": "ram", "direct": "ssd"}.get(flags.get("ngram", ""))
+
+    def slots(vram: int) -> int:
+        wishes = Wishes(
+            **{"conversations": 8, "context": found.context} | wanted, drafts=flags.get("drafts", 7) > 0, table=table
+        )
+        try:
+            return plan(Machine(vram, 38 * 10**9), found, wishes).slots
+        except Exception:  # noqa: BLE001
+            return -1
+
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if slots(middle) >= experts else (middle + 1, high)
+    return low
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("pebble", {}),
+        ("pebble", {"ram": 2_000_000_000}),
+        ("pebble", {"kv": "q8", "conversations": 2, "drafts": 0}),
+        ("pebble", {"ram": 576_000_000}),
+        ("pebble", {"ram": 578_000_000, "drafts": 0, "ngram": "direct"}),
+        ("pebble-iq3", {"ram": 576_000_000, "ngram": "ram", "conversations": 5}),
+        ("pebble-iq3", {"ngram": "mmap"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(f"{k}={v}" for k, v in value.items()) or "free",
+)
+def test_on_the_cpu(capsys, name, flags) -> None:
+    told = said(capsys, name, device="cpu", **flags)
+    found = loaded(name, device="cpu", **flags)
+    net, memory = found.network, parts(told, "ram")
+    assert (told["device"], net.config.context, net.config.qsa.kv) == ("cpu", told["context"], told["kv"])
+    assert (net.weights.mtp is not None) == told["drafts"]
+    tier = found.storage.tier
+    classes = told["experts"]["classes"]
+    if told["experts"]["in_ram"] == "all":
+        assert tier is None
+    else:
+        assert tier.slots == sum(one["in_ram"] for one in classes)
+        assert int((tier.held.slot_of >= 0).sum()) == tier.slots
+        assert tier.nbytes == memory["experts"]
+    assert found.placement.parked == memory.get("kept conversations", 0)
+    (table,) = [layer.ple.table for layer in net.weights.layers if layer.ple]
+    assert isinstance(table, NgramTable) == ("ngram" in flags)
+    if flags.get("ngram") == "ram":
+        assert len(found.storage.rows._region) == memory["n-gram table"]
+    assert found.placement.plan[: len(told["sentences"])] == tuple(told["sentences"])
+    found.storage.close()
+
+
+@pytest.mark.parametrize("flags", [{"vram": SMALL // 2}, {"ram": 400_000_000}, {"vram": SMALL, "ram": 10**9}])
+def test_a_refusal_is_the_same_sentence(capsys, flags) -> None:
+    """With a card it is why the CPU was taken, or the error."""
+    tokens = [part for key, value in flags.items() for part in (f"--{key}", str(value))]
+    device = ["--device", "cpu"] if "vram" not in flags else []
+    assert main(["plan", "pebble", *tokens, *device]) == 1
+    error = capsys.readouterr().err
+    with pytest.raises(Exception, match="does not fit") as caught:
+        loaded("pebble", device="cpu" if device else "cuda", **flags)
+    assert f"strata: error: {caught.value}" in error
