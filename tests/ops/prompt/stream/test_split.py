@@ -51,10 +51,10 @@ def test_share_of_visited_experts_where_rows_choose_evenly():
     assert Share(4, 4).of(100) == 1.0
 
 
-@pytest.mark.parametrize(("rows", "low", "high"), [(17, 0.07, 0.08), (200, 0.35, 0.40), (1000, 0.65, 0.69)])
+@pytest.mark.parametrize(("rows", "low", "high"), [(17, 0.07, 0.08), (200, 0.37, 0.40), (1000, 0.66, 0.69)])
 def test_what_is_believed_at_first_is_what_made_up_routing_visits(rows, low, high):
-    """Of what is missing beside 31 and 20% of the experts: bench/results/prompt-routing.json."""
-    assert low - 0.04 < Share(10, 512).of(rows) < high + 0.04
+    """Of what is missing beside 28 and 20% of the experts: bench/results/prompt-routing.json."""
+    assert low - 0.05 < Share(10, 512).of(rows) < high + 0.04
 
 
 @given(times=st.floats(0.1, 3.0), rows=st.lists(st.integers(1, 300), min_size=20, max_size=20))

@@ -4,7 +4,7 @@ from math import exp, log
 
 POWER = 0.65
 """Rows agree with one another, and the more there are the less does one add: T visit as many experts as about T^0.65
-would that choose evenly. From made-up routing, where 17 to 1,000 rows meet caches of 20 to 42% (docs/storage.md)."""
+would that choose evenly. From made-up routing, where 17 to 1,000 rows meet caches of 15 to 42% (docs/storage.md)."""
 
 USUAL = 0.65
 """Times that, where nothing was met yet; from there, too."""
