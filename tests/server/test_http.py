@@ -4,8 +4,10 @@ import base64
 import json
 import time
 
+import msgspec
 import pytest
 
+from strata.worker.messages import Limits
 from support.site import AWX, CONTEXT, WX, Site, call, chat_body, message_body
 
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens")
@@ -114,6 +116,26 @@ def test_a07_what_is_asked_for_is_done_or_refused(site) -> None:
     assert "logit_bias" in refused.error
     for wrong in ({"5": 101}, {"x": 1}, [1], {"5": "a"}):
         assert site.chat(logit_bias=wrong).status == 400
+
+
+def test_a07_more_answers_than_can_ever_be_taken_are_refused(site, monkeypatch) -> None:
+    small = msgspec.structs.replace(site.served.known, limits=Limits(1, 2))
+    monkeypatch.setattr(site.served, "_ready", small)
+    for more in ({}, {"stream": True}):
+        for refused, name in ((site.chat(n=4, **more), "n"), (site.complete(["x"] * 4, **more), "prompt")):
+            assert refused.status == 400
+            assert "3 at most" in refused.error
+            assert refused.json["error"]["param"] == name
+    assert site.chat(n=3).status == 200
+
+
+def test_a_models_name_is_a_text(site) -> None:
+    for name in (5, ["scripted"], {}, True):
+        for ask in (site.chat, site.message, site.response, site.complete):
+            reply = ask(model=name)
+            assert reply.status == 400
+            assert "model" in reply.error
+    assert site.chat(model=None).status == 200
 
 
 @pytest.mark.parametrize("most", [..., None, -1, 0])
@@ -375,6 +397,10 @@ def test_q04_fields_that_nobody_knows_are_refused_by_name(site, other_site) -> N
     assert site.chat(invented=None).status == 200
     lenient = other_site(strict=False)
     assert lenient.chat(invented=1, options={"num_ctx": 5}).status == 200
+    for inside in ({"stream_options": {"zz": 1}}, {"reasoning": {"zz": 1}}, {"chat_template_kwargs": {"zz": 1}},
+                   {"usage": {"zz": 1}}, {"structured_outputs": {"zz": 1}}, {"output_config": {"zz": 1}}):  # fmt: skip
+        assert lenient.chat(**inside).status == 200, inside
+        assert site.chat(**inside).status == 400, inside
 
 
 def test_a_request_that_is_too_large_is_a_413(other_site) -> None:

@@ -148,6 +148,23 @@ def test_c09_a_call_that_was_cut_off_is_not_complete(site) -> None:
     assert site.message(tools=[AWX, ANOW], max_tokens=80).json["stop_reason"] == "max_tokens"
 
 
+def test_c10_a_turn_that_ends_inside_a_call_says_so(site) -> None:
+    site.say("</think>\n\n<tool_call>\n<function=get_w>\n<parameter=city>\nRo", size=3)
+    choice = site.chat(tools=[WX]).json["choices"][0]
+    assert (choice["finish_reason"], choice["unfinished"]) == ("stop", "tool_call")
+    events = site.chat_stream(tools=[WX])
+    last = [value["choices"][0] for value in events.values if value["choices"][0]["finish_reason"]]
+    assert (last[0]["finish_reason"], last[0]["unfinished"]) == ("stop", "tool_call")
+    message = site.message(tools=[AWX]).json
+    assert (message["stop_reason"], message["unfinished"]) == ("end_turn", "tool_use")
+    delta = [value["delta"] for name, value in site.message_stream(tools=[AWX]).items if name == "message_delta"]
+    assert delta[0]["unfinished"] == "tool_use"
+    response = site.response(tools=[{**WX["function"], "type": "function"}]).json
+    assert (response["unfinished"], response["output"][0]["status"]) == ("tool_call", "incomplete")
+    site.say("</think>\n\n" + call("get_w", city="Rome"))
+    assert "unfinished" not in site.chat(tools=[WX]).json["choices"][0]
+
+
 @pytest.mark.parametrize("tools", [[], [WX]], ids=["no tools", "tools"])
 @pytest.mark.parametrize("text", ["plain", "</think>\n\n" + call("get_w", city="Rome")], ids=["text", "call"])
 def test_c10_the_reason_follows_the_output(site, tools, text) -> None:

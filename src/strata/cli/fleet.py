@@ -12,7 +12,7 @@ from typing import Any
 from strata.cli.session import located
 from strata.config import ModelSettings, profiles_folder
 from strata.config.settings import Settings, rope_factor
-from strata.errors import ConfigError, StrataError
+from strata.errors import ConfigError, StrataError, TextError
 from strata.loading.bundled import BUNDLED
 from strata.loading.files import ModelFile
 from strata.server.fleet.fleet import Fleet, Member
@@ -67,10 +67,12 @@ def check(settings: Settings, models: Sequence[ModelSettings]) -> None:
 
     Raises:
         ConfigError: says what.
-        TextError: an effort that is none.
     """
     for one in (settings, *(model.settings for model in models)):
-        check_effort(one.effort)
+        try:
+            check_effort(one.effort)
+        except TextError as error:
+            raise ConfigError(f"effort: {error}") from None
     if models and settings.name is not None:
         raise ConfigError("name is for a single model; each [[model]] table has a name of its own")
     early = [model.table.name for model in models if model.table.preload]

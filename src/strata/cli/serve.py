@@ -102,7 +102,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
                 raise ConfigError(f"two keys have the name {name!r}, one of them in {settings.api_key_file}")
             keys[name] = key
     return Options(
-        host=settings.host,
+        host=settings.host.removeprefix("[").removesuffix("]"),
         port=settings.port,
         keys=keys,
         hosts=read_hosts(settings.allow_host),

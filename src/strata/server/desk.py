@@ -12,7 +12,8 @@ from strata.server import replying
 from strata.server.ask import Ask
 from strata.server.connection import Door
 from strata.server.dialects.responses.store import Store
-from strata.server.errors import ApiError
+from strata.server.errors import ApiError, bad
+from strata.server.fields import shown
 from strata.server.fleet.fleet import Fleet, opened
 from strata.server.metrics import Metrics
 from strata.server.monitor import Monitor
@@ -73,6 +74,8 @@ class Desk:
         Raises:
             ApiError: there is none of this name.
         """
+        if name is not None and not isinstance(name, str):
+            raise bad(f"model must be a text, not {shown(name)}", "model")
         served = self.fleet.find(name) if self.fleet.several else self.served
         if served is None:
             known = ", ".join(repr(one.name) for one in self.fleet.all)

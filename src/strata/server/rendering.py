@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.errors import RequestError
@@ -72,11 +72,14 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     prompts = [render(served, ask, options)] if chat else [Rendered(ids) for ids in ask.prompts]
     sampling = _sampling(ask, ready, options)
     _check_stops(ask.stop)
+    _check_count(len(prompts) * ask.n, ready, "n" if ask.n > 1 else "prompt")
     made: list[Turn] = []
     for prompt in prompts:
-        room = _room(prompt.ids, ready)
-        wanted = ask.max_tokens or options.max_tokens
-        most = room if wanted is None else min(wanted, room)
+        most = _most(prompt, ask, ready, options)
+        if chat and prompt.inside and ask.thinking.budget is not None and most <= _closing(served) + 1:
+            # There is no room to close the block and to say something, so it is closed from the start.
+            prompt = render(served, replace(ask, thinking=replace(ask.thinking, on=False)), options)  # noqa: PLW2901
+            most = _most(prompt, ask, ready, options)
         grammar = _grammar(served, ask, inside=prompt.inside)
         budget = _budget(served, ask, most) if prompt.inside and ask.thinking.budget is not None else None
         for number in range(ask.n):
@@ -95,6 +98,28 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
             values.check(submit, ready)
             made.append(Turn(submit, prompt.inside, chat))
     return made
+
+
+def _check_count(count: int, ready: Ready, name: str) -> None:
+    bound = ready.limits.conversations + ready.limits.queue
+    if count > bound:
+        raise bad(
+            f"the request asks for {count} answers, but {ready.limits.conversations} can be under way and "
+            f"{ready.limits.queue} wait; ask for {bound} at most",
+            name,
+        )
+
+
+def _most(prompt: Rendered, ask: Ask, ready: Ready, options: Options) -> int:
+    """Tokens that an answer may have."""
+    room = _room(prompt.ids, ready)
+    wanted = ask.max_tokens or options.max_tokens
+    return room if wanted is None else min(wanted, room)
+
+
+def _closing(served: Served) -> int:
+    """Tokens that end a thought whose budget is used up."""
+    return len(served.tokenizer.encode(_CLOSING))
 
 
 def counted(served: Served, ask: Ask, options: Options) -> int:

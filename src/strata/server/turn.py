@@ -25,7 +25,7 @@ class Answering:
         reason: why it ended; None before.
         stop: the stop string that ended it.
         calls: tool calls that are complete.
-        open: whether it ended inside its think block.
+        unfinished: "reasoning" if it ended inside its think block, "tool_call" if inside a call; else empty.
         first: when the first token came, in monotonic seconds.
         speed: tokens a second since then, by the engine's clock; None before the second.
     """
@@ -37,7 +37,7 @@ class Answering:
         self.reason: str | None = None
         self.stop: str | None = None
         self.calls = 0
-        self.open = False
+        self.unfinished = ""
         self.began = time.monotonic()
         self.first: float | None = None
         self.last: float | None = None
@@ -114,7 +114,10 @@ class Answering:
 
     def _finish(self, reason: str, stop: str | None) -> None:
         self.reason, self.stop = reason, stop
-        self.open = self._parser is not None and self._parser.reasoning and not self.calls
+        if self._parser is not None and reason == "stop" and self._parser.unfinished_call:
+            self.unfinished = "tool_call"
+        elif self._parser is not None and self._parser.reasoning and not self.calls:
+            self.unfinished = "reasoning"
         if self._ask.tools.must and reason == "stop" and not self.calls:
             raise self._unasked("the model ended its turn without the call that tool_choice demands")
 

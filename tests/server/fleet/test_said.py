@@ -4,7 +4,7 @@ import pytest
 
 from strata.cli.fleet import check, said
 from strata.config import resolve
-from strata.errors import TextError
+from strata.errors import ConfigError
 from strata.server.dialects.openai.chat import read_chat
 from strata.server.options import SAID, Options
 from strata.server.rendering import turns
@@ -105,7 +105,7 @@ def test_environment_and_flags_win_over_every_table(read) -> None:
 
 
 def test_an_effort_that_is_none_is_refused_at_the_start(read) -> None:
-    with pytest.raises(TextError, match="wild"):
+    with pytest.raises(ConfigError, match="wild"):
         read('[[model]]\nfile = "pebble"\neffort = "wild"')
 
 

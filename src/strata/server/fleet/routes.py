@@ -26,9 +26,9 @@ async def unload(request: Request, desk: Desk) -> Response:
 
 
 async def _read(request: Request, desk: Desk) -> tuple[Served, bool]:
-    fields = Fields(await read_object(request, desk.options))
+    fields = Fields(await read_object(request, desk.options), strict=desk.options.strict)
     served, wait = desk.named(request, fields.any("model")), fields.flag("wait") or False
-    fields.end(strict=desk.options.strict)
+    fields.end()
     return served, wait
 
 

@@ -152,7 +152,8 @@ def _ending(answer: Answering) -> dict[str, Any]:
     else:
         reason = "tool_use" if answer.calls else "end_turn"
     told: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop}
-    return told | ({"unfinished": "thinking"} if answer.open else {})
+    words = {"reasoning": "thinking", "tool_call": "tool_use"}
+    return told | ({"unfinished": words[answer.unfinished]} if answer.unfinished else {})
 
 
 def _usage(answer: Answering) -> dict[str, int]:

@@ -26,7 +26,7 @@ def read_message(body: dict[str, Any], options: Options, client: str) -> Ask:
     Raises:
         ApiError: names the field that is wrong.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     messages = (*read_system(fields.any("system")), *read_messages(fields.any("messages")))
     found = Found()
@@ -46,7 +46,7 @@ def read_message(body: dict[str, Any], options: Options, client: str) -> Ask:
         stream=fields.flag("stream") or False,
         client=client,
     )
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask
 
 

@@ -43,7 +43,7 @@ def read_chat(body: dict[str, Any], options: Options, client: str) -> tuple[Ask,
     Raises:
         ApiError: names the field that is wrong.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     messages = fields.items("messages")
     if messages is None:
@@ -64,7 +64,7 @@ def read_chat(body: dict[str, Any], options: Options, client: str) -> tuple[Ask,
     )
     wishes = _wishes(fields)
     _check_few(fields, messages)
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask, wishes
 
 

@@ -34,7 +34,7 @@ def read_completion(
     Raises:
         ApiError: names the field that is wrong, or the prompt does not fit.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     suffix = fields.text("suffix")
     if context is not None:
@@ -70,7 +70,7 @@ def read_completion(
         priority=fields.integer("priority", -1000, 1000) or 0,
         client=client,
     )
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask, wishes, echo
 
 

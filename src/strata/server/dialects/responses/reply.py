@@ -85,8 +85,8 @@ class ResponseWriter:
         whole = {**self._response, "status": "completed", "output": self._output.items, "usage": _usage(run)}
         if answer.reason != "stop":
             whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-        elif answer.open:
-            whole["unfinished"] = "reasoning"
+        elif answer.unfinished:
+            whole["unfinished"] = answer.unfinished
         if self._echo.stored:
             self._store.put(self._echo.client, (*self._echo.items, *self._output.items), whole)
         return whole
