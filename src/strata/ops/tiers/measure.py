@@ -84,6 +84,7 @@ def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) ->
             )
         costs = near
     tier.share_out(costs)
+    tier.costs = costs
     return costs
 
 
