@@ -347,6 +347,7 @@ class Stock:
         with self._lock:
             self._room.fill(pairs, self._readers, on_progress=on_progress, stop=stop)
             self._changed = True
+            self.stats = TierStats()  # of what is met from now on
 
     def best(self, worth: NDArray[np.floating]) -> list[tuple[int, I64]]:
         """Whom to fill empty slots with.
