@@ -32,7 +32,6 @@ from strata.ops.experts import triton as experts
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.matvec import floats
 from strata.ops.matvec import triton as matvec
-from strata.ops.matvec.together import product_all
 from strata.ops.planes import layout
 from strata.ops.variants import Tile
 
@@ -82,16 +81,6 @@ class Case:
 
 
 CASES = (
-    Case("gdn.all", "together", "Q5_K", 10240, 2560, HIDDEN_TILES, (("Q5_K", 6144), ("F32", 96))),
-    Case(
-        "qsa.all",
-        "together",
-        "Q5_K",
-        12288,
-        2560,
-        HIDDEN_TILES,
-        (("Q5_K", 512), ("Q5_K", 512), ("BF16", 512), ("BF16", 128)),
-    ),
     Case("gate_up.all", "gate_up", "IQ3_XXS", 640, 2560, PAIR_TILES, (("Q5_K", 640),)),
     Case("down.all", "down", "IQ4_NL", 2560, 640, SHORT_TILES, (("Q8_0", 2560),)),
     Case("gdn.qkv", "matvec", "Q5_K", 10240, 2560, HIDDEN_TILES),
@@ -192,31 +181,6 @@ def float_matrix(case: Case, rows: int, *, compile_only: bool) -> tuple[float, f
     return behind(rows, case.k, [lambda _, x, w=w: floats.product(w, x, out) for w in data]), nbytes
 
 
-def projections(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tuple[float, float]:
-    """Several matrices in one launch: microseconds and bytes."""
-    floating = {"F32": torch.float32, "BF16": torch.bfloat16}
-    parts = [(kind, n) for kind, n in ((case.type, case.n), *case.others)]
-    sizes = [
-        n * case.k * floating[kind].itemsize if kind in floating else layout(kind).nbytes(n, case.k)
-        for kind, n in parts
-    ]
-    data, at, sets = pool(), 0, []
-    for _ in range(copies(sum(sizes), compile_only=compile_only)):
-        one: list[matvec.PlaneMatrix | torch.Tensor] = []
-        for (kind, n), size in zip(parts, sizes, strict=True):
-            piece, at = data[at : at + size], at + size // 512 * 512 + 512
-            if kind in floating:
-                one.append(piece.view(floating[kind]).view(n, case.k))
-            else:
-                one.append(matvec.PlaneMatrix(kind, n, case.k, piece))
-        sets.append(one)
-    if compile_only:
-        x = random_rows(rows, case.k)
-        product_all(x, matvec.quantise(x), sets[0], tile)
-        return 0.0, 0.0
-    return behind(rows, case.k, [lambda a, x, s=s: product_all(x, a, s, tile) for s in sets]), sum(sizes)
-
-
 def slots_of(case: Case, count: int) -> Slots:
     """Slots of random bytes, expert e in slot e."""
     pair = case.op.endswith("gate_up")
@@ -284,8 +248,6 @@ def run(case: Case, rows: int, tile: Tile | None, *, compile_only: bool) -> tupl
     """Measure one cell, or only compile it."""
     if case.op == "matvec":
         return dense(case, rows, tile, compile_only=compile_only)
-    if case.op == "together":
-        return projections(case, rows, tile, compile_only=compile_only)
     if case.op == "floats":
         return float_matrix(case, rows, compile_only=compile_only)
     return (shared if case.op.startswith("shared") else routed)(case, rows, tile, compile_only=compile_only)

@@ -11,12 +11,19 @@ import torch
 
 pytest.importorskip("triton")
 
+import strata
+from strata.cli.fleet import _engine
+from strata.cli.session import _say_where
 from strata.config import profiles_folder, resolve
 from strata.gguf import open_model
-from strata.loading import tiers
+from strata.loading import gpu, tiers
+from strata.loading.files import ModelFile
 from strata.loading.learned import EVERY, Learned
 from strata.memory.slots import Profile
 from strata.model import load_config, load_weights
+from strata.server.served import Served
+from strata.worker import Ready
+from strata.worker.messages import Limits
 from support.planned import planned
 from support.stored import write_stored
 
@@ -181,3 +188,79 @@ def test_where_it_lies_and_how_it_is_turned_off(tmp_path, monkeypatch):
     assert profiles_folder(settings, {}) == profiles_folder(settings, {"XDG_CACHE_HOME": "relative"}) == at_home
     off = resolve({}, environment={"STRATA_EXPERT_PROFILE": "no"}).settings
     assert profiles_folder(off, {}) is None
+
+
+def test_the_way_from_a_setting_to_the_cache(tmp_path, monkeypatch):
+    """The command's engine is told where; loading on a GPU makes the profile of that model there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    settings = resolve({}, environment={}).settings
+    folder = tmp_path / "strata" / "experts"
+    assert _engine(settings, None).profiles == str(folder)
+    assert _engine(replace(settings, expert_profile=False), None).profiles is None
+
+    class StopError(Exception):
+        pass
+
+    met = []
+
+    def network(*_, learned, **__):
+        met.append(learned)
+        raise StopError
+
+    monkeypatch.setattr(gpu, "find", lambda _: gpu.Card(0, "Abacus 9", 90, 10**11, 10**11))
+    monkeypatch.setattr(gpu, "check_card", lambda _: None)
+    monkeypatch.setattr(gpu, "network", network)
+    for profiles in (folder, None):
+        with pytest.raises(StopError):
+            strata.load("pebble", device="cuda", vram=10**10, profiles=profiles)
+    assert met[0].path == folder / f"{ModelFile.open('pebble').fingerprint}.profile"
+    assert met[1] is None
+
+
+def test_an_engine_keeps_it_between_windows_and_at_its_end():
+    class Told:
+        note, kept, closed = "", (), ()
+
+        def keep(self, windows):
+            self.kept += (windows,)
+
+        def close(self, windows):
+            self.closed += (windows,)
+
+    class Tier:
+        windows = 7
+
+        def gauges(self):
+            return {}
+
+    told = Told()
+    with strata.load("pebble", threads=1) as model:
+        engine = model.source.engine
+        engine._learned, engine._tier = told, Tier()
+        model.complete("one two", max_tokens=3)
+        assert set(told.kept) == {7}
+        assert told.closed == ()
+    assert told.closed == (7,)
+
+
+def test_what_was_wrong_with_it_is_told_where_people_look(caplog):
+    notes = ("the learned profile is not used",)
+    ready = Ready("m", 1, 1, Limits(1, 1), "f", notes=notes, placed="cuda:0", device="cuda:0")
+    said = []
+
+    class Output:
+        def note(self, text):
+            said.append(text)
+
+    _say_where(ready, resolve({}, environment={}).settings, Output())
+    assert said == ["on cuda:0", "the learned profile is not used"]
+
+    class Client:
+        def __init__(self):
+            self.ready = ready
+
+    with caplog.at_level(logging.WARNING):
+        served = Served(Client(), None, "mine", awaited=False)
+        served.loaded()
+        served.loaded()
+    assert [record.getMessage() for record in caplog.records] == ["mine: the learned profile is not used"]

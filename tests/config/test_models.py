@@ -99,6 +99,7 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path, text, message) -> Non
 
 def test_keys_of_a_table_have_one_meaning() -> None:
     assert set(SHARED) <= set(SETTINGS)
+    assert len(set(SHARED)) == len(SHARED)
     assert not set(OWN) & set(SETTINGS) - {"name"}
 
 

@@ -9,7 +9,6 @@ from strata.formats import by_name
 from strata.ops import planes
 from strata.ops.matvec import floats
 from strata.ops.matvec import triton as matvec
-from strata.ops.matvec.together import product_all
 from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile
 from support.corners import activations, matrix
@@ -73,18 +72,6 @@ def test_tiles_do_not_show(name, tile, rows, case):
 @pytest.mark.parametrize("width", [64, 320, 640])
 def test_steps_that_are_not_full(name, width, case):
     _check(case(name, width), 3, TILES["four"])
-
-
-@pytest.mark.parametrize("rows", [1, 4])
-def test_several_matrices_in_one_launch(rows, case):
-    """Every one has the bytes of its own product, which are the judge's or depend on no other row."""
-    x = case("Q5_K", 2560)[1][8 - rows :].contiguous()
-    quantised = matvec.quantise(x)
-    made = [case(name, 2560)[0] for name in ("Q5_K", "Q6_K")]
-    made += [torch.randn((n, 2560), generator=torch.Generator("cuda").manual_seed(n), device="cuda") for n in (96, 70)]
-    for w, y in zip(made, product_all(x, quantised, made, Tile(rows=8, warps=4)), strict=True):
-        alone = floats.product(w, x) if isinstance(w, torch.Tensor) else matvec.product(w, quantised)
-        assert torch.equal(y, alone)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -6,7 +6,7 @@ import pytest
 
 from strata.errors import ConfigError
 from strata.server.access import OPEN
-from strata.server.options import Options, read_keys
+from strata.server.options import Options, read_hosts, read_keys, read_origins
 from strata.server.routes import ROUTES
 from strata.server.web.files import read_files
 from strata.server.web.routes import Page
@@ -86,8 +86,9 @@ def test_s09_the_same_answer_on_all_routes(locked) -> None:
             assert ("www-authenticate" in reply.headers) == (wanted == 401)
             if path.startswith("/v1/messages") and wanted == 401:
                 assert reply.json["error"]["type"] == "authentication_error"
-    raw = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: " + "schlüssel".encode() + b"\r\n\r\n"
-    assert locked.raw(raw).startswith(b"HTTP/1.1 200")
+    for form in ("utf-8", "latin-1"):  # as curl sends it, and as a browser does
+        raw = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: " + "schlüssel".encode(form)
+        assert locked.raw(raw + b"\r\n\r\n").startswith(b"HTTP/1.1 200"), form
 
 
 def test_s09_an_empty_key_is_refused_at_the_start() -> None:
@@ -103,6 +104,19 @@ def test_s09_an_empty_key_is_refused_at_the_start() -> None:
 
 def test_a_key_is_never_shown() -> None:
     assert "secret" not in repr(Options(keys={"x": "secret"}))
+
+
+def test_s09_a_key_in_base64_is_itself_or_refused() -> None:
+    for text in ("c2VjcmV0LXNlY3JldA==", "c2VjcmV0LXNlY3JldDE=", "=", "==", "a=b,c2VjcmV0="):
+        with pytest.raises(ConfigError, match="NAME=KEY") as caught:
+            read_keys(text)
+        assert "c2Vj" not in str(caught.value)
+    assert read_keys("main=c2VjcmV0LXNlY3JldA==") == {"main": "c2VjcmV0LXNlY3JldA=="}
+    for text in ("se/cr+et", "ab+/cd=="):
+        assert read_keys(text) == {"key 1": text}
+    assert read_keys("one,with=comma, and more\n# x\ntwo", lines=True) == {
+        "key 1": "one,with=comma, and more", "key 3": "two",
+    }  # fmt: skip
 
 
 def test_s02_only_names_of_ours(site, other_site) -> None:
@@ -166,6 +180,34 @@ def test_s07_cors_is_off_unless_an_origin_is_named(site, other_site) -> None:
         == "https://a.example"
     )
     assert keyed.post("/v1/messages", {}, origin="https://b.example").status == 401
+
+
+def test_s07_a_page_that_may_is_told_everything(other_site) -> None:
+    keyed = other_site(keys={"a": "k"}, origins=("https://a.example",))
+    names = "authorization,content-type,x-stainless-lang,anthropic-dangerous-direct-browser-access"
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST",
+             "access-control-request-headers": f"{names},b a d"}  # fmt: skip
+    allowed = keyed.request("OPTIONS", "/v1/messages", None, asked).headers["access-control-allow-headers"]
+    assert allowed.replace(" ", "") == names
+    refused = keyed.get("/v1/models", origin="https://a.example")
+    assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "https://a.example")
+    good = keyed.get("/v1/models", origin="https://a.example", **{"x-api-key": "k"})
+    assert "x-request-id" in good.headers["access-control-expose-headers"]
+    assert "access-control-allow-origin" not in keyed.get("/v1/models", origin="https://b.example").headers
+
+
+def test_q01_names_and_origins_are_brought_to_one_form_or_refused() -> None:
+    assert read_origins("https://a.example/, HTTPS://B.Example:8443,*") == (
+        "https://a.example", "https://b.example:8443", "*",
+    )  # fmt: skip
+    assert read_hosts("B.Example., box_1,[::1]") == ("b.example", "box_1", "::1")
+    assert read_origins(None) == read_hosts("") == ()
+    for text in ("a.example", "https://a.example/x", "https://u@a.example", "https://"):
+        with pytest.raises(ConfigError, match="allow_origin"):
+            read_origins(text)
+    for text in ("b.example:8080", "http://b.example", "a b"):
+        with pytest.raises(ConfigError, match="allow_host"):
+            read_hosts(text)
 
 
 def test_s04_nothing_but_routes_is_served(site) -> None:

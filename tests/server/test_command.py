@@ -153,6 +153,28 @@ def test_i07_what_is_nearly_done_may_finish(start) -> None:
     assert process.ends()[0] == 0
 
 
+def test_t01_what_is_asked_while_the_model_loads_waits_for_it(start) -> None:
+    process = start("</think>\n\nfine", more=("--loading-ms", "2500", "--keep-alive", "0.2"))
+    port = process.port()
+    assert request(port, "GET", "/health")[0] == 503
+    from concurrent.futures import ThreadPoolExecutor
+
+    question = {"messages": [{"role": "user", "content": "hi"}]}
+    counted = request(port, "POST", "/v1/messages/count_tokens", question)
+    assert counted[0] == 200
+    assert request(port, "GET", "/health")[0] == 503, "this needs no model"
+    with ThreadPoolExecutor(3) as pool:
+        whole = pool.submit(request, port, "POST", "/v1/chat/completions", question)
+        streamed = pool.submit(ask, port, stream=True)
+        raw = pool.submit(request, port, "POST", "/v1/completions", {"prompt": "x"})
+        assert whole.result()[0] == 200
+        assert b"fine" in whole.result()[1]
+        assert b": waiting for the model" in streamed.result()
+        assert streamed.result().endswith((b"data: [DONE]\n\n", b"0\r\n\r\n"))
+        assert raw.result()[0] == 200
+    assert request(port, "GET", "/health")[0] == 200
+
+
 def test_i07_a_second_signal_ends_it_at_once(start) -> None:
     process = start(turn("x" * 4000, size=1, delay_ms=5), more=("--drain", "60"))
     port = process.port()

@@ -2,9 +2,12 @@
 
 import base64
 import json
+import time
 
+import msgspec
 import pytest
 
+from strata.worker.messages import Limits
 from support.site import AWX, CONTEXT, WX, Site, call, chat_body, message_body
 
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens")
@@ -115,6 +118,26 @@ def test_a07_what_is_asked_for_is_done_or_refused(site) -> None:
         assert site.chat(logit_bias=wrong).status == 400
 
 
+def test_a07_more_answers_than_can_ever_be_taken_are_refused(site, monkeypatch) -> None:
+    small = msgspec.structs.replace(site.served.known, limits=Limits(1, 2))
+    monkeypatch.setattr(site.served, "_ready", small)
+    for more in ({}, {"stream": True}):
+        for refused, name in ((site.chat(n=4, **more), "n"), (site.complete(["x"] * 4, **more), "prompt")):
+            assert refused.status == 400
+            assert "3 at most" in refused.error
+            assert refused.json["error"]["param"] == name
+    assert site.chat(n=3).status == 200
+
+
+def test_a_models_name_is_a_text(site) -> None:
+    for name in (5, ["scripted"], {}, True):
+        for ask in (site.chat, site.message, site.response, site.complete):
+            reply = ask(model=name)
+            assert reply.status == 400
+            assert "model" in reply.error
+    assert site.chat(model=None).status == 200
+
+
 @pytest.mark.parametrize("most", [..., None, -1, 0])
 def test_a08_no_limit_means_what_the_context_leaves(site, most) -> None:
     site.say("say all of this")
@@ -172,6 +195,29 @@ def test_a11_codex_can_start(site) -> None:
     assert "hi" in prompt
 
 
+def test_a11_items_of_hosted_tools_are_left_out_of_a_history(site) -> None:
+    plain = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, {"role": "user", "content": "z"}]
+    kinds = ("web_search_call", "mcp_call", "mcp_list_tools", "local_shell_call", "local_shell_call_output",
+             "computer_call", "computer_call_output", "tool_search_call", "code_interpreter_call", "shell_call",
+             "apply_patch_call", "image_generation_call", "mcp_approval_request")  # fmt: skip
+    mixed = [plain[0], *({"type": kind, "id": "x", "action": {}} for kind in kinds), *plain[1:]]
+    length = site.response(plain).json["usage"]["input_tokens"]
+    assert site.response(mixed).json["usage"]["input_tokens"] == length
+    for kind in ("item_reference", "compaction", "mcp", "web_search_odd", "odd_call"):
+        refused = site.response([*plain, {"type": kind, "id": "x"}])
+        assert refused.status == 400, kind
+        assert kind in refused.error
+    blocks = [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result"}]},
+        {"type": "text", "text": "y"},
+    ]
+    asked = message_body([plain[0], {"role": "assistant", "content": blocks}, plain[2]])
+    counted = site.post("/v1/messages/count_tokens", asked).json["input_tokens"]
+    assert counted == site.post("/v1/messages/count_tokens", message_body(plain)).json["input_tokens"]
+    assert site.post("/v1/messages", asked).status == 200
+
+
 def test_a13_the_count_is_that_of_the_prompt(site) -> None:
     body = message_body(
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
@@ -187,6 +233,24 @@ def test_a13_the_count_is_that_of_the_prompt(site) -> None:
     assert counted == whole
     del body["max_tokens"]
     assert site.post("/v1/messages/count_tokens", body).json["input_tokens"] == counted
+
+
+def test_a13_the_input_of_a_response_is_counted_the_same_way(site) -> None:
+    body = {"model": "m", "input": [{"role": "user", "content": "hi there"}], "instructions": "be brief",
+            "reasoning": {"effort": "low"}, "tools": [{"type": "function", **WX["function"]}]}  # fmt: skip
+    told = site.post("/v1/responses/input_tokens", body).json
+    assert told["object"] == "response.input_tokens"
+    assert told["input_tokens"] == site.post("/v1/responses", body).json["usage"]["input_tokens"]
+    assert site.get("/v1/responses/input_tokens").status == 405
+
+
+def test_fields_of_the_official_clients_that_cost_nothing_are_left_out(site) -> None:
+    assert site.message(thread={"type": "create"}, workspace_id="w", fallbacks=[], billing_policy={}).status == 200
+    refused = site.message(thread={"type": "continue", "id": "t"})
+    assert refused.status == 400
+    assert "thread" in refused.error
+    for ask in (site.chat, site.response):
+        assert ask(prompt_cache_options={}, moderation={}).status == 200
 
 
 def test_a14_a_form_applies_behind_the_thinking(site) -> None:
@@ -290,6 +354,25 @@ def test_o01_o02_a_prompt_over_the_limit_is_refused_with_both_numbers(site) -> N
         assert replies[2].json["error"]["type"] == "invalid_request_error"
 
 
+def test_o01_what_is_many_times_too_long_is_refused_without_reading_it_all(site, other_site) -> None:
+    roomy = other_site(body=64 << 20)
+    text = "a a a " * 2_000_000
+    began = time.thread_time()
+    for reply in (roomy.chat(text), roomy.message(text), roomy.response(text), roomy.complete(text)):
+        assert reply.status == 400, reply.body
+        assert "more than" in reply.error
+        assert str(CONTEXT) in reply.error
+        assert reply.json["error"].get("code", "context_length_exceeded") == "context_length_exceeded"
+    assert time.thread_time() - began < 20
+    parts = [{"role": "user", "content": [{"type": "text", "text": text[: len(text) // 8]}] * 4}]
+    assert roomy.chat(parts).json["error"]["code"] == "context_length_exceeded"
+    # Long in characters, but not in tokens: it is read to its end, and fits.
+    word = max((site.served.tokenizer.token_bytes(token) for token in range(500, 2000)), key=len).decode()
+    assert len(site.tokens(content=word * 100)) <= 110
+    fitting = word * (9 * CONTEXT // len(word))
+    assert len(site.tokens(content=fitting)) < CONTEXT or site.chat(fitting).status == 400
+
+
 def test_o03_the_edge_of_the_context(site: Site) -> None:
     site.say("x" * 40, size=1)
     for room in (5, 1):
@@ -314,6 +397,10 @@ def test_q04_fields_that_nobody_knows_are_refused_by_name(site, other_site) -> N
     assert site.chat(invented=None).status == 200
     lenient = other_site(strict=False)
     assert lenient.chat(invented=1, options={"num_ctx": 5}).status == 200
+    for inside in ({"stream_options": {"zz": 1}}, {"reasoning": {"zz": 1}}, {"chat_template_kwargs": {"zz": 1}},
+                   {"usage": {"zz": 1}}, {"structured_outputs": {"zz": 1}}, {"output_config": {"zz": 1}}):  # fmt: skip
+        assert lenient.chat(**inside).status == 200, inside
+        assert site.chat(**inside).status == 400, inside
 
 
 def test_a_request_that_is_too_large_is_a_413(other_site) -> None:

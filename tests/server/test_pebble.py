@@ -114,6 +114,32 @@ def test_a_form_holds_beside_tools_and_thinking(pebble) -> None:
     assert pebble.complete("The answer: ", grammar='root ::= "a" | "b"').json["choices"][0]["text"] in {"a", "b"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"type": "string", "pattern": "^((((a{30}){30}){30}){30})$"},
+    ],
+    ids=str,
+)
+def test_a09_a_form_that_no_answer_can_have_is_a_400(pebble, schema) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for more in ({}, {"reasoning_effort": "none"}):
+        reply = pebble.chat(COUNT, response_format=form, **more)
+        assert reply.status == 400, reply.body
+        assert "json_schema" in reply.error
+        assert reply.json["error"]["type"] == "invalid_request_error"
+
+
+def test_f3_the_tokens_of_an_answer_end_with_its_stop_string(pebble) -> None:
+    body = {"seed": 7, "temperature": 0, "stop": [", 17"], "reasoning_effort": "none", "max_tokens": 400}
+    asked = [{"role": "user", "content": "Count from 1 to 30."}]
+    counts = {pebble.chat(asked, **body).json["usage"]["completion_tokens"] for _ in range(4)}
+    assert len(counts) == 1
+
+
 def test_c16_tools_alone_change_no_token(pebble) -> None:
     prompt = pebble.tokens(messages=TIMER, tools=TOOLS)
     raw = pebble.complete(prompt, temperature=0, max_tokens=100).json["choices"][0]

@@ -171,6 +171,13 @@ def test_d10_streamed_and_without_a_budget(site) -> None:
     assert len(generous["message"]["reasoning_content"]) < 200
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 8])
+def test_d10_an_answer_has_room_however_little_there_is(site, most) -> None:
+    site.say(turn("r" * 50 + "</think>done", size=1))
+    choice = site.chat(max_tokens=most, thinking_budget=100).json["choices"][0]
+    assert choice["message"]["content"]
+
+
 def test_thoughts_may_be_hidden(site) -> None:
     site.say("secret</think>\n\nanswer", size=2)
     for more in ({"include_reasoning": False}, {"reasoning": {"exclude": True}}):

@@ -52,6 +52,10 @@ def test_b04_a_fault_in_a_stream_is_said_in_the_stream(site) -> None:
     response = site.response_stream()
     assert response.items[-1][0] == "response.failed"
     assert response.items[-1][1]["response"]["status"] == "failed"
+    (thought, said) = response.items[-1][1]["response"]["output"]
+    assert (thought["status"], said["status"]) == ("completed", "incomplete")
+    assert said["content"][0]["text"] == "b c"
+    assert message.items[-1][1]["request_id"] == message.headers["request-id"]
     completion = site.stream("/v1/completions", {"model": "m", "prompt": "x"})
     assert "error" in completion.items[-2][1]
     for events in (chat, message, response, completion):

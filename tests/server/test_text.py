@@ -11,8 +11,9 @@ from strata.server.ask import Ask, Tools
 from strata.server.dialects.openai.chat import Wishes
 from strata.server.dialects.openai.chat_reply import ChatWriter
 from strata.server.turn import Answering
+from strata.text.stops import _failures
 from strata.worker import messages as m
-from support.site import WX, turn
+from support.site import WX, call, turn
 
 FAMILY = "👨‍👩‍👧‍👦"
 
@@ -194,12 +195,45 @@ def test_g07_log_probabilities_of_every_token(site) -> None:
     assert [item["content"][0]["logprobs"][0]["token"] for item in said["output"] if item["type"] == "message"] == ["a"]
 
 
+def test_g07_a_messages_log_probabilities_are_its_own(site) -> None:
+    def parts(text: str, **more) -> list[tuple[str, str]]:
+        site.say(text, size=3)
+        flat = [{**WX["function"], "type": "function"}]
+        told = site.response(include=["message.output_text.logprobs"], tools=flat, **more).json["output"]
+        found = [item["content"][0] for item in told if item["type"] == "message"]
+        return [(one["text"], "".join(token["token"] for token in one["logprobs"])) for one in found]
+
+    two = "first part\n\n" + call("get_w", city="Rome") + "\n\nsecond part"
+    for text in ("</think>\n\n" + two, "why so</think>\n\n" + two):
+        (first, spoken), (second, also) = parts(text)
+        assert (first.strip(), second) == ("first part", "second part")
+        assert spoken.strip() == first.strip()
+        assert also.strip() == second
+    ((text, spoken),) = parts("hm</think>\n\nalpha bravo", reasoning={"effort": "low"})
+    assert spoken.strip() == text == "alpha bravo"
+
+
 def test_g07_tokens_that_a_script_made_up_have_log_probabilities_too(site) -> None:
     site.say({"pieces": ["no such token"]})
     (entry,) = site.chat(logprobs=True, top_logprobs=2).json["choices"][0]["logprobs"]["content"]
     assert entry["token"] == "no such token"
     assert len(entry["top_logprobs"]) == 2
     assert site.complete(logprobs=2).status == 200
+
+
+def test_a15_offsets_are_characters_of_the_text(site) -> None:
+    site.say({"pieces": ["a", {"hex": "f09f"}, {"hex": "9880"}, "b", "c"]})
+    reply = site.complete(logprobs=0).json["choices"][0]
+    assert reply["text"] == "a😀bc"
+    listed = reply["logprobs"]
+    assert listed["text_offset"] == [0, 1, 1, 2, 3]
+    assert listed["tokens"] == ["a", "bytes:\\xf0\\x9f", "bytes:\\x98\\x80", "b", "c"]
+    events = site.stream("/v1/completions", {"prompt": "x", "logprobs": 0})
+    lists = [value["choices"][0]["logprobs"] for value in events.values if value["choices"][0]["logprobs"]]
+    assert [place for one in lists for place in one["text_offset"]] == listed["text_offset"]
+    site.say("漢😀" * 10, size=1)
+    many = site.complete(logprobs=5).json["choices"][0]["logprobs"]
+    assert all(len(top) == 5 for top in many["top_logprobs"]), "alternatives share a name"
 
 
 def test_h01_a_stop_string_over_several_tokens(site) -> None:
@@ -217,6 +251,29 @@ def test_h01_a_stop_string_over_several_tokens(site) -> None:
     for stop, wanted in ((["ab", "abc"], "xx"), (["abc", "ab"], "xx"), (["abd", "abc"], "xx")):
         assert site.chat(stop=stop, reasoning_effort="none").message["content"] == wanted
         assert site.complete(stop=stop).json["choices"][0]["text"] == wanted
+
+
+def test_h01_what_came_in_the_same_report_behind_the_end_does_not_count(site) -> None:
+    """Tokens that come together are one report; how many do is a matter of time, and usage must not be."""
+
+    def generated(text: str, together: int, **more) -> int:
+        data = text.encode()
+        pieces = [m.Piece(5000 + i, data[i : i + 1]) for i in range(len(data))]
+        ask = Ask(messages=(), **more)
+        answering = Answering(rendering.Turn(m.Submit((1,)), inside=False, parsed=True), 0, ask, site.served.tokenizer)
+        for start in range(0, len(pieces), together):
+            answering.take(m.Tokens("", tuple(pieces[start : start + together]), 1.0 + start))
+            if answering.over:
+                break
+        assert answering.reason == "stop"
+        return answering.usage.generated
+
+    for together in (1, 2, 3, 7, 100):
+        assert generated("alpha bravo charlie delta echo", together, stop=["vo ch"]) == 14
+        calls = call("get_w", city="Rome") + "\n" + call("get_w", city="Oslo")
+        one = generated(calls, together, tools=Tools(declared=(WX,), parallel=False))
+        # That a call has ended is certain when the next one begins.
+        assert one == len(call("get_w", city="Rome")) + len("\n<tool_call>\n<function=get_w>")
 
 
 def test_h01_nothing_is_generated_behind_a_hit(site) -> None:
@@ -247,3 +304,15 @@ def test_h05_stop_in_every_type(site) -> None:
     assert site.chat(stop=[str(number) for number in range(65)]).status == 400
     assert site.message(stop_sequences=["wor"]).json["content"][0]["text"] == "hello "
     assert site.message(stop_sequences=[""]).status == 400
+
+
+def test_h05_stop_strings_are_bounded_and_prepared_once(site) -> None:
+    site.say("hello world")
+    assert site.chat(stop=["a" * 1000] * 60, reasoning_effort="none").message["content"] == "hello world"
+    refused = site.chat(stop=["a" * 70_000])
+    assert refused.status == 400
+    assert "characters" in refused.error
+    assert site.message(stop_sequences=["ab" * 2000] * 20).status == 400
+    _failures.cache_clear()
+    site.complete(["x"] * 4, n=4, stop=["a" * 9000, "b" * 9000])
+    assert _failures.cache_info().misses == 2

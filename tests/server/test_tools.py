@@ -50,6 +50,46 @@ def test_c04_numbers_booleans_and_lists_are_themselves(site) -> None:
     assert site.message(tools=[AWX], max_tokens=400).json["content"][-1]["input"] == wanted
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_c04_half_a_character_in_an_object_breaks_nothing(site, size) -> None:
+    cut = r'{"z": "\ud83d", "\ude00": ["\ud83d\ude00"]}'
+    site.say("</think>\n\n" + call("get_w", more=cut), size=size)
+    wanted = {"more": {"z": "\ufffd", "\ufffd": ["\U0001f600"]}}
+    assert json.loads(site.chat(tools=[WX], max_tokens=400).message["tool_calls"][0]["function"]["arguments"]) == wanted
+    assert json.loads(site.chat_stream(tools=[WX], max_tokens=400).calls[0]["arguments"]) == wanted
+    flat = [{**WX["function"], "type": "function"}]
+    told = site.response_stream(tools=flat).values
+    assert told[-1]["type"] == "response.completed"
+    assert json.loads(told[-1]["response"]["output"][-1]["arguments"]) == wanted
+    assert site.message(tools=[AWX], max_tokens=400).status == 200
+    assert site.message_stream(tools=[AWX], max_tokens=400).items[-1][0] == "message_stop"
+
+
+def test_b04_what_cannot_be_written_is_still_a_failed_response(site, monkeypatch) -> None:
+    from strata.server.dialects.responses.output import Output
+
+    site.say("</think>\n\nfine")
+    plain = Output._said
+    monkeypatch.setattr(Output, "_said", lambda self, text: plain(self, text + "\ud83d"))
+    told = site.response_stream().values
+    assert told[-1]["type"] == "response.failed"
+    assert [value["sequence_number"] for value in told] == list(range(len(told)))
+
+
+def test_c01_parameters_whose_names_cannot_be_written_are_refused_by_name(site) -> None:
+    for name in ("a>b", "a<b", "", "a\nb", "x" * 257):
+        schema = {"type": "object", "properties": {"fine": {}, name: {"type": "integer"}}}
+        tool = {"name": "f", "parameters": schema}
+        for reply in (
+            site.chat(tools=[{"type": "function", "function": tool}]),
+            site.message(tools=[{"name": "f", "input_schema": schema}]),
+            site.response(tools=[{"type": "function", **tool}]),
+        ):
+            assert reply.status == 400
+            assert "tools[0]" in reply.error
+            assert "property" in reply.error
+
+
 def test_c06_a_call_without_parameters_has_an_empty_object(site) -> None:
     site.say("</think>\n\n" + call("now"))
     assert site.chat(tools=[NOW]).message["tool_calls"][0]["function"]["arguments"] == "{}"
@@ -106,6 +146,23 @@ def test_c09_a_call_that_was_cut_off_is_not_complete(site) -> None:
     choice = site.chat(tools=[WX, NOW], max_tokens=80).json["choices"][0]
     assert choice["finish_reason"] == "length"
     assert site.message(tools=[AWX, ANOW], max_tokens=80).json["stop_reason"] == "max_tokens"
+
+
+def test_c10_a_turn_that_ends_inside_a_call_says_so(site) -> None:
+    site.say("</think>\n\n<tool_call>\n<function=get_w>\n<parameter=city>\nRo", size=3)
+    choice = site.chat(tools=[WX]).json["choices"][0]
+    assert (choice["finish_reason"], choice["unfinished"]) == ("stop", "tool_call")
+    events = site.chat_stream(tools=[WX])
+    last = [value["choices"][0] for value in events.values if value["choices"][0]["finish_reason"]]
+    assert (last[0]["finish_reason"], last[0]["unfinished"]) == ("stop", "tool_call")
+    message = site.message(tools=[AWX]).json
+    assert (message["stop_reason"], message["unfinished"]) == ("end_turn", "tool_use")
+    delta = [value["delta"] for name, value in site.message_stream(tools=[AWX]).items if name == "message_delta"]
+    assert delta[0]["unfinished"] == "tool_use"
+    response = site.response(tools=[{**WX["function"], "type": "function"}]).json
+    assert (response["unfinished"], response["output"][0]["status"]) == ("tool_call", "incomplete")
+    site.say("</think>\n\n" + call("get_w", city="Rome"))
+    assert "unfinished" not in site.chat(tools=[WX]).json["choices"][0]
 
 
 @pytest.mark.parametrize("tools", [[], [WX]], ids=["no tools", "tools"])

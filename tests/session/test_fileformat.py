@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strata.session import checksum
 from strata.session.fileformat import Header, StoredFileError, describe, pieces, read, read_header, size_of
 
 TENSORS = {
@@ -92,9 +93,9 @@ def test_what_is_no_such_file_is_refused(tmp_path_factory, data) -> None:
 
 def test_another_version_is_named(path) -> None:
     whole = bytearray(path.read_bytes())
-    whole[8:12] = struct.pack("<I", 2)
+    whole[8:12] = struct.pack("<I", 1)
     path.write_bytes(whole)
-    with pytest.raises(StoredFileError, match="format version 2; this program reads version 1"):
+    with pytest.raises(StoredFileError, match="format version 1; this program reads version 2"):
         read_header(path)
 
 
@@ -111,9 +112,9 @@ def test_another_version_is_named(path) -> None:
 )
 def test_a_sound_checksum_does_not_make_sense_of_nonsense(path, text) -> None:
     text += b" " * (-(24 + len(text) + 32) % 64)
-    begin = struct.pack("<8sIIQ", b"StrataKV", 1, len(text), 0) + text
+    begin = struct.pack("<8sIIQ", b"StrataKV", 2, len(text), 0) + text
     begin += blake2b(begin, digest_size=32).digest()
-    path.write_bytes(begin + blake2b(begin, digest_size=32).digest())
+    path.write_bytes(begin + blake2b(begin[-32:], digest_size=32).digest())
     with pytest.raises(StoredFileError, match="not understood"):
         read(path)
 
@@ -133,3 +134,61 @@ def test_a_header_that_contradicts_itself_is_refused(path, header) -> None:
     path.write_bytes(contents(header, {}))
     with pytest.raises(StoredFileError, match="contradicts itself"):
         read_header(path)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(checksum, "PIECE", 96)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_long_contents_are_summed_in_pieces_whatever_parts_they_come_in(path) -> None:
+    """By hand: BLAKE2b of the header's sum and of the sums of its pieces."""
+    path.write_bytes(contents())
+    whole = path.read_bytes()
+    at = whole.index(b" " * 3 + b" ", 24)
+    start = len(whole) - 32 - struct.unpack("<Q", whole[16:24])[0]
+    assert 24 < at < start
+    payload = whole[start:-32]
+    sums = [blake2b(payload[i : i + 96], digest_size=32).digest() for i in range(0, len(payload), 96)]
+    assert len(sums) > 3
+    assert whole[-32:] == blake2b(whole[start - 32 : start] + b"".join(sums), digest_size=32).digest()
+    for size in (1, 7, 96, 97, 500):
+        taken = checksum.Sums()
+        for first in range(0, len(payload), size):
+            taken.update(payload[first : first + size])
+        assert taken.digest(whole[start - 32 : start]) == whole[-32:]
+    assert read(path)[0] == HEADER
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_bit_flipped_in_any_piece_is_noticed(path) -> None:
+    whole = contents()
+    for at in range(0, len(whole), 5):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with pytest.raises(StoredFileError):
+            read(path)
+    path.write_bytes(whole)
+    assert read(path)[0] == HEADER
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_that_changed_places_are_noticed(path) -> None:
+    whole = bytearray(contents())
+    start = len(whole) - 32 - struct.unpack("<Q", whole[16:24])[0]
+    whole[start : start + 96], whole[start + 96 : start + 192] = (
+        whole[start + 96 : start + 192], whole[start : start + 96]
+    )  # fmt: skip
+    path.write_bytes(whole)
+    with pytest.raises(StoredFileError, match="checksum does not fit its contents"):
+        read(path)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_file_that_becomes_shorter_while_it_is_read(path, monkeypatch) -> None:
+    path.write_bytes(contents())
+    monkeypatch.setattr(checksum.os, "preadv", lambda *_: 0)
+    with pytest.raises(StoredFileError, match="became shorter"):
+        read(path)

@@ -68,6 +68,30 @@ def test_a_short_request_is_not_stuck_behind_a_long_prompt(net, alone) -> None: 
     assert answer(events["long"]) == alone(long)
 
 
+def test_a_first_token_does_not_wait_until_its_prompt_is_kept(net, tmp_path) -> None:
+    text = prompt("other", 100)
+    scheduler = opened(net)
+    scheduler.submit(request("a", text))
+    kept = []
+    while not scheduler.idle:
+        happened = names(scheduler.tick())
+        kept.append((len(happened), scheduler.stats().checkpoints))
+    # A pass up to 64, one that ends with the first token; then five windows, of which the first keeps the prompt's end.
+    assert kept == [(0, 1), (1, 1), *[(1, 2)] * 4, (2, 3)]
+
+    for folder in (None, tmp_path):  # whoever closes in between loses nothing
+        scheduler = opened(net, folder=folder, reserve=0)
+        scheduler.submit(request("a", text))
+        while not scheduler.tick():
+            assert not scheduler.idle
+        scheduler.close()
+    scheduler = opened(net, folder=tmp_path, reserve=0)
+    scheduler.submit(request("b", [*text, 4]))
+    scheduler.tick()
+    assert scheduler.stats().cached_tokens == len(text)
+    scheduler.close()
+
+
 def test_answers_go_on_while_a_prompt_is_read(net) -> None:
     trace = Trace()
     scheduler = Scheduler(net, Options(rows=64), trace=trace)

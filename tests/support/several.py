@@ -58,7 +58,7 @@ def several(
     Args:
         folder: for scripts.
         names: of the models; each says its name until its script says otherwise.
-        models: what is not as usual: values of `Member`, `Served` (aliases, awaited), `ScriptedEngine`.
+        models: what is not as usual: values of `Member`, `Served` (aliases, said, awaited), `ScriptedEngine`.
         options: of the server.
         fleet: values of `Fleet`.
     """
@@ -73,7 +73,12 @@ def several(
         awaited = given.pop("awaited", False)
         clients.append(Client(engine, Care(asleep=not awaited, beat=0.05)))
         served = Served(
-            clients[-1], lambda: ModelFile.open(None), name, aliases=given.pop("aliases", ()), awaited=awaited
+            clients[-1],
+            lambda: ModelFile.open(None),
+            name,
+            aliases=given.pop("aliases", ()),
+            said=given.pop("said", None),
+            awaited=awaited,
         )
         members.append(Member(served=served, **given))
     return Several(Fleet(members, **fleet), clients, folder, **(options or {}))

@@ -9,6 +9,7 @@ from copy import deepcopy
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from support.several import several
 from support.site import chat_body, turn
 
 SLOW = turn("x" * 3000, size=1, delay_ms=20)
@@ -171,6 +172,21 @@ def test_of_several_models_one_is_chosen(visit, snapshot) -> None:
     view.get_by_label("Model", exact=True).select_option("another")
     view.get_by_text("7.77", exact=True).wait_for()
     assert rows.all_inner_texts() == ["bbbbbbbb"]
+
+
+def test_a_model_is_unloaded_and_loaded_by_hand(visit, tmp_path) -> None:
+    site = several(tmp_path, "a", "b", models={"a": {"early": True}})
+    try:
+        me = visit(site, tab="monitor")
+        me.page.get_by_role("button", name="Unload").click()
+        me.page.get_by_role("button", name="Load", exact=True).wait_for()
+        assert site.states() == {"a": "unloaded", "b": "unloaded"}
+        me.page.locator(".view-monitor").get_by_label("Model", exact=True).select_option("b")
+        me.page.get_by_role("button", name="Load", exact=True).click()
+        me.page.get_by_role("button", name="Unload").wait_for()
+        assert site.states() == {"a": "unloaded", "b": "loaded"}
+    finally:
+        site.close()
 
 
 def test_nothing_jumps_when_requests_come_and_go(visit, snapshot) -> None:

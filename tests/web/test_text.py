@@ -215,6 +215,25 @@ def test_what_is_half_written_does_not_flash_by_as_something_else(quiet) -> None
         assert quiet.page.evaluate(script, text).replace(" </p>", "</p>") == f"<p>{shown}</p>", text
 
 
+@pytest.mark.parametrize(
+    "text", ["> " * 3000 + "a", "- " * 2000 + "x", "[" * 5000 + "](x)" * 10], ids=["quotes", "lists", "links"]
+)
+def test_nesting_without_end_is_shown_as_text(site, visit, text) -> None:
+    site.say("</think>\n\n" + text + "\n\nthe end", size=400)
+    me = visit()
+    answer = me.ask("deep")
+    assert answer.get_attribute("aria-busy") == "false"
+    assert (
+        text[:50].strip() in answer.locator(".prose").inner_text().replace("\n", " ")
+        or "the end" in answer.inner_text()
+    )
+    site.say("</think>\n\nfine")
+    me.ask("again")
+    me.said("fine")
+    me.reload()
+    me.said("fine")
+
+
 def test_a_long_answer_stays_fast(quiet) -> None:
     script = """async () => {
       const { Streamed } = await import("/static/chat/streamed.js");

@@ -256,6 +256,18 @@ def test_without_windows_it_says_so(visit) -> None:
     assert me.page.get_by_role("button", name="Export").is_disabled()
 
 
+def test_while_the_engine_does_not_answer_it_says_what_it_waits_for(visit) -> None:
+    me = visit()
+    held = []
+    me.page.route("**/v1/strata/trace*", lambda route: held.append(route))  # noqa: PLW0108  # playwright marks what it is given
+    me.page.goto(f"{me.url}/#trace")
+    me.page.get_by_text("It answers between two passes, or once it is loaded.").wait_for()
+    (one,) = held
+    one.fulfill(json={"traceEvents": EVENTS})
+    me.page.get_by_text("42 windows and passes").wait_for()
+    assert me.page.locator(".view-trace .notice").is_hidden()
+
+
 def test_an_error_is_told(visit) -> None:
     me = visit()
     me.allow("503")

@@ -218,6 +218,58 @@ def test_a_full_storage_loses_nothing_in_silence(visit) -> None:
     assert me.questions.count() == 2  # what could not be written then was written now
 
 
+def two_tabs(visit):
+    """Two tabs of one browser."""
+    me = visit()
+    other = type(me)(me.context, me.url)
+    return me, other
+
+
+def test_a_chat_deleted_in_another_tab_comes_back_whole(site, visit) -> None:
+    site.say("</think>\n\none", "</think>\n\ntwo")
+    me, other = two_tabs(visit)
+    me.ask("first")
+    other.open()
+    other.page.get_by_role("navigation", name="Chats").get_by_text("first").click()
+    other.said("one")
+    other.menu("Delete")
+    me.page.get_by_text("This chat was deleted in another tab.").wait_for()
+    me.ask("important question")
+    me.said("two")
+    me.reload()
+    me.said("one")
+    me.said("two")
+    assert me.questions.count() == 2
+    other.check()
+
+
+def test_an_answer_that_another_tab_writes_is_said_to_be(site, visit) -> None:
+    site.say(turn("</think>\n\n" + "word " * 120, size=5, delay_ms=60))
+    me, other = two_tabs(visit)
+    me.ask("first", wait=False)
+    me.page.locator(".answer .prose").get_by_text("word").first.wait_for()
+    other.open()
+    other.page.get_by_role("navigation", name="Chats").get_by_text("first").click()
+    other.page.get_by_text("This answer is being written in another tab.").wait_for()
+    assert not other.page.get_by_role("button", name="Continue").is_visible()
+    me.done()
+    other.page.get_by_text("This answer is being written in another tab.").wait_for(state="detached")
+    end = ("word " * 120).strip()
+    for one in (me, other):
+        assert one.answers.last.locator(".prose").inner_text().strip() == end
+    other.check()
+
+
+def test_a_key_may_have_any_letters(other_site, visit) -> None:
+    for key in ("schlüssel", "ключ"):
+        me = visit(other_site(keys={"me": key}))
+        me.allow("status of 401")
+        me.page.get_by_role("dialog").get_by_label("Key", exact=True).fill(key)
+        me.page.keyboard.press("Enter")
+        me.ask("hi")
+        me.said("Fine.")
+
+
 def test_a_browser_that_keeps_nothing_still_chats(visit) -> None:
     me = visit(tab="about")
     me.context.add_init_script("""

@@ -63,7 +63,7 @@ def _processors() -> Any:
 
 def _timed(size: int, body: Callable[[], Any]) -> list[float]:
     """GB/s of some bytes, on the device's clock."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     found = []
     for turn in range(-1, ROUNDS):
         begin.record()

@@ -94,7 +94,7 @@ def faults(session: Session, model: Model) -> dict[str, bool]:
         return 0
 
     codes = {"dies": task_function(die), "stalls": task_function(stall)}
-    options = TierOptions(tuple(tiers.processors(None)), Costs(1, 1e6), patience=0.5, every=0)
+    options = TierOptions(tuple(tiers.processors(None)), Costs(1, 1e6), patience=0.5, looks=20_000, every=0)
     cache = Fixed(model.classes, model.config.moe.E, [])
     network, tier = model.network(cache, cache.slots, options)
     assert tier is not None

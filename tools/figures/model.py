@@ -134,8 +134,9 @@ class Model:
         """
         device, c, tier = self.device, self.config, None
         if cache is not None:
+            ram = self.ram  # first, for it says which matrices are described
             tier = Tier(
-                self.kinds, self.experts, self.ram, cache, self.classes, slots, c.moe.topk, device,
+                self.kinds, self.experts, ram, cache, self.classes, slots, c.moe.topk, device,
                 options or TierOptions(),
             )  # fmt: skip
             tier.fill()
@@ -147,7 +148,7 @@ class Model:
                 routers.choosing[: c.moe.E] *= (skew * spread).exp()[:, None].to(device)
         kv = torch.bfloat16 if device.type == "cuda" else torch.float32  # the interpreter has no arithmetic of bfloat16
         pool = Pool(c, device, slots=2, cells=cells or c.context, kv=kv)
-        coming = tiers.prompts(tier, moved, c, device)  # type: ignore[arg-type]
+        coming = tiers.prompts(tier, moved, c, device)
 
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(c, pool, device, graphs=graphs, tier=tier)

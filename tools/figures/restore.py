@@ -23,8 +23,8 @@ from strata.session.scheduler import Scheduler
 def restore(session: Session) -> dict[str, Any]:
     """Read a long prompt once, keep it, and go on from it again and again with one new token.
 
-    Timed is from the request to its first token: the rows and states to the device, a pass over the one token, and
-    the checkpoint that is taken behind it. In every round from RAM, then from files that the system's cache was
+    Timed is from the request to its first token: the rows and states to the device, and a pass over the one token. What
+    is kept of it is kept behind that. In every round from RAM, then from files that the system's cache was
     emptied of, by a scheduler that has just begun.
     """
     network = session.arms("resident")["resident"].network
@@ -32,18 +32,18 @@ def restore(session: Session) -> dict[str, Any]:
     prompt = tuple(ids(5, sizes.depth, c.V))
     folder = Path(tempfile.mkdtemp(prefix="strata-restore-", dir=session.disk))
     found: dict[str, Any] = {
-        "facts": session.model.facts(), "tokens": sizes.depth, "keys_and_values": str(network.ops._pool.keys[0].dtype),  # type: ignore[attr-defined]  # noqa: SLF001
+        "facts": session.model.facts(), "tokens": sizes.depth, "keys_and_values": c.qsa.kv,
         "rounds": {"ram_ms": [], "disk_ms": [], "ram_parts_ms": [], "disk_parts_ms": []},
     }  # fmt: skip
     memory = Scheduler(network, _options(network, None, sizes.depth))
     try:
         began = time.perf_counter()
-        first(memory, network, prompt, "read", device)
+        first(memory, prompt, "read", device)
         found["read_s"] = round(time.perf_counter() - began, 3)
         found["bytes"] = memory.stats().ram_bytes
         session.say(f"{sizes.depth} tokens read in {found['read_s']} s; {found['bytes'] / 1e9:.3f} GB are kept")
         disk = Scheduler(network, _options(network, folder, sizes.depth))
-        first(disk, network, prompt, "read", device)
+        first(disk, prompt, "read", device)
         disk.close()
         files = sorted(path for path in folder.iterdir() if path.suffix == ".strata")
         found["files_gb"] = round(sum(path.stat().st_size for path in files) / 1e9, 3)
@@ -64,14 +64,14 @@ def _round(
     found: dict[str, Any],
 ) -> None:  # fmt: skip
     device, new = session.device, ids(900 + turn, 1, network.config.V)
-    took: dict[str, Any] = {"ram_ms": first(memory, network, (*prompt, *new), f"ram {turn}", device, len(prompt))}
+    took: dict[str, Any] = {"ram_ms": first(memory, (*prompt, *new), f"ram {turn}", device, len(prompt))}
     took["ram_parts_ms"] = pieces(memory, network, prompt, new, device)
     for path in folder.iterdir():
         forget(path)
     began = time.perf_counter()
     disk = Scheduler(network, _options(network, folder, len(prompt)))
     start = 1e3 * (time.perf_counter() - began)
-    took["disk_ms"] = first(disk, network, (*prompt, *new), f"disk {turn}", device, len(prompt))
+    took["disk_ms"] = first(disk, (*prompt, *new), f"disk {turn}", device, len(prompt))
     disk.close()
     for path in folder.iterdir():
         forget(path)
@@ -85,16 +85,14 @@ def _round(
         found["medians"] = {name: median(found["rounds"][name]) for name in ("ram_ms", "disk_ms")}
 
 
-def first(
-    scheduler: Scheduler, network: Network, prompt: Sequence[int], name: str, device: torch.device, known: int = 0
-) -> float:
+def first(scheduler: Scheduler, prompt: Sequence[int], name: str, device: torch.device, known: int = 0) -> float:
     """Milliseconds from a request to its first token.
 
     Raises:
         StrataError: less of the prompt was known than should be, or the answer ended with an error.
     """
     before = scheduler.stats().cached_tokens
-    request = Request(name, tuple(prompt), sampling=GREEDY, max_tokens=1, drafting=NO_DRAFTS)
+    request = Request(name, tuple(prompt), sampling=GREEDY, max_tokens=2, drafting=NO_DRAFTS)
     synchronise(device)
     began = time.perf_counter()
     scheduler.submit(request)
@@ -106,7 +104,6 @@ def first(
     cached = scheduler.stats().cached_tokens - before
     if cached != known or not took:
         raise StrataError(f"{cached} tokens of {len(prompt)} were known instead of {known}, or no token came ({took})")
-    assert network is not None
     return took
 
 
@@ -133,5 +130,5 @@ def _options(network: Network, folder: Path | None, depth: int) -> Options:
     """One checkpoint at the prompt's end; room for all of it."""
     return Options(
         slots=1, ram=16 << 30, folder=folder, disk=32 << 30, reserve=0, step=max(1, depth),
-        rows=network.ops.pass_rows, same_forms=network.same_forms,
+        rows=network.pass_rows, same_forms=network.same_forms,
     )  # fmt: skip

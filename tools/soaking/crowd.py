@@ -26,6 +26,9 @@ KINDS = {
 }
 """What a client does next, and how often of 100."""
 
+BY_HAND = 3
+"""How often of 100 a client loads or unloads a model, where there are several."""
+
 LONGEST = 600.0
 """Seconds after which an answer counts as lost."""
 
@@ -76,6 +79,7 @@ class Crowd:
         texts: the answers that a script has.
         think: most seconds between two requests of a client.
         until: monotonic seconds at which no client begins anything new.
+        models: names that clients ask for, each as often as the others; empty where there is one model.
     """
 
     port: int
@@ -85,6 +89,7 @@ class Crowd:
     think: float
     until: float
     seed: int = 1
+    models: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
 
     async def run(self, clients: int) -> None:
@@ -96,9 +101,10 @@ class Crowd:
         dice = random.Random(f"{self.seed} {number}")
         await asyncio.sleep(dice.random() * min(2.0, self.think))
         client = _Client(self, dice)
+        kinds = KINDS | ({"by_hand": BY_HAND} if self.models else {})
         try:
             while time.monotonic() < self.until:
-                kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
+                kind = dice.choices(list(kinds), list(kinds.values()))[0]
                 await self._one(client, kind)
                 await asyncio.sleep(dice.random() * self.think)
         finally:
@@ -134,6 +140,7 @@ class _Client:
     def __init__(self, crowd: Crowd, dice: random.Random) -> None:
         self._crowd, self._dice, self._tally = crowd, dice, crowd.tally
         self._wire: Wire | None = None  # kept for the next request
+        self._model = ""  # that was asked last
         slow = dice.random() < 0.75
         self._pace = Pace(dice.choice((512, 1024, 2048)), dice.uniform(0.02, 0.2)) if slow else Pace()
 
@@ -151,6 +158,13 @@ class _Client:
             await self._wire.close()
             self._wire = None
 
+    def _body(self, dialect: str, prompt: str, *, stream: bool, long: bool = False) -> dict[str, object]:
+        """A request; where there are several models, to one of them."""
+        found = dialects.body(dialect, prompt, stream=stream, long=long)
+        if self._crowd.models:
+            found["model"] = self._model = self._dice.choice(self._crowd.models)
+        return found
+
     # ---- an answer, whole
 
     async def _answer(self) -> None:
@@ -159,7 +173,7 @@ class _Client:
         stream = self._dice.random() < 0.7
         long = self._dice.random() < 0.15
         began = time.monotonic()
-        wire, head = await self._ask(dialect, dialects.body(dialect, prompt, stream=stream, long=long))
+        wire, head = await self._ask(dialect, self._body(dialect, prompt, stream=stream, long=long))
         raw = await wire.body(head)
         try:
             said = dialects.said(dialect, raw, stream=stream)
@@ -178,6 +192,10 @@ class _Client:
         self._tally.counts["answers"] += 1
         if self._crowd.texts:
             self._tally.texts[said.text] += 1
+            if self._model:
+                self._tally.counts[f"answers of {self._model}"] += 1
+            if not said.text.startswith(self._model):
+                self._tally.fault("mixed", f"{self._model} was asked, and {said.text[:40]!r} is another's answer")
             if said.text not in self._crowd.texts:
                 self._tally.fault("wrong", f"no answer of the script: {said.text!r}")
             elif self._tally.texts[said.text] > 1:
@@ -219,6 +237,20 @@ class _Client:
         self._tally.counts[f"status {head.status} with Retry-After"] += 1
         raise Busy(float(head.headers["retry-after"]))
 
+    # ---- where there are several models
+
+    async def _by_hand(self) -> None:
+        """Have one loaded or unloaded, whoever uses it."""
+        action, name = self._dice.choice(("load", "unload")), self._dice.choice(self._crowd.models)
+        body = json.dumps({"model": name, "wait": self._dice.random() < 0.3}).encode()
+        wire = await self._fresh(request(f"/v1/models/{action}", body))
+        head = await wire.head()
+        told = await wire.body(head)
+        await wire.close()
+        if head.status not in {200, 409, 429, 503}:
+            raise dialects.Wrong(f"{action} is answered with {head.status} {told[:300]!r}")
+        self._tally.counts[f"by hand: {action}, {head.status}"] += 1
+
     # ---- those that leave
 
     async def _leave(self, wire: Wire, head: Head | None, how: str) -> None:
@@ -232,7 +264,7 @@ class _Client:
         """In the middle of an answer."""
         dialect = self._dice.choice(list(dialects.PATHS))
         prompt = self._dice.choice(self._crowd.prompts[dialect])
-        wire, head = await self._ask(dialect, dialects.body(dialect, prompt, stream=True))
+        wire, head = await self._ask(dialect, self._body(dialect, prompt, stream=True))
         wire.pace = Pace()
         more = self._dice.randrange(4, 16)
         while more and (part := await wire.part(head)):
@@ -245,14 +277,14 @@ class _Client:
     async def _leave_waiting(self) -> None:
         """As soon as there is a head: half a second after the request if it has to wait."""
         prompt = self._dice.choice(self._crowd.prompts["chat"])
-        wire, head = await self._ask("chat", dialects.body("chat", prompt, stream=True))
+        wire, head = await self._ask("chat", self._body("chat", prompt, stream=True))
         await self._leave(wire, head, "with the head")
 
     async def _leave_reading(self) -> None:
         """While a long prompt is read, which nobody has asked before."""
         nonce = f"{self._dice.getrandbits(60):x} "
         text = nonce + "one two three four five six seven eight nine ten " * 70
-        body = dialects.body("chat", text, stream=True) | {"return_progress": True, "max_tokens": 8}
+        body = self._body("chat", text, stream=True) | {"return_progress": True, "max_tokens": 8}
         wire, head = await self._ask("chat", body)
         wire.pace = Pace()
         while part := await wire.part(head):
@@ -264,7 +296,7 @@ class _Client:
     async def _leave_whole(self) -> None:
         """While an answer in one piece is computed or waits."""
         prompt = self._dice.choice(self._crowd.prompts["messages"])
-        body = dialects.body("messages", prompt, stream=False)
+        body = self._body("messages", prompt, stream=False)
         wire = await self._fresh(request(dialects.PATHS["messages"], json.dumps(body).encode()))
         await asyncio.sleep(self._dice.uniform(0.05, 3.0))
         await self._leave(wire, None, "before an answer in one piece")
@@ -307,14 +339,14 @@ class _Client:
     async def _reset(self) -> None:
         """A whole request, and gone."""
         prompt = self._dice.choice(self._crowd.prompts["chat"])
-        body = json.dumps(dialects.body("chat", prompt, stream=self._dice.random() < 0.5)).encode()
+        body = json.dumps(self._body("chat", prompt, stream=self._dice.random() < 0.5)).encode()
         wire = await self._fresh(request(dialects.PATHS["chat"], body))
         await wire.close(reset=True)
 
     async def _deaf(self) -> None:
         """Asks for much, reads nothing, and goes."""
         prompt = self._dice.choice(self._crowd.prompts["chat"])
-        body = json.dumps(dialects.body("chat", prompt, stream=True, long=True)).encode()
+        body = json.dumps(self._body("chat", prompt, stream=True, long=True)).encode()
         wire = await self._fresh(request(dialects.PATHS["chat"], body))
         await asyncio.sleep(self._dice.uniform(2.0, 10.0))
         await wire.close(reset=True)

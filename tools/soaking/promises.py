@@ -48,12 +48,30 @@ class Promise:
         return f"{ {True: 'kept  ', False: 'BROKEN', None: 'short '}[self.kept] } {self.name}: {self.number}"
 
 
+def together(engines: list[Any]) -> Any:
+    """All engines as if they were one; of a single one, itself."""
+    if len(engines) == 1:
+        return engines[0]
+    cancels = [one["cancels"] for one in engines]
+    added = {name: sum(one[name] for one in engines) for name in ("waiting", "running", "restarts", "generated_tokens")}
+    return {
+        **engines[0],
+        **added,
+        "phases": {},
+        "cancels": {
+            **{name: sum(one[name] for one in cancels) for name in ("count", "open")},
+            **{name: max(one[name] for one in cancels) for name in ("slowest", "longest")},
+            "units": [sum(column) for column in zip(*(one["units"] or [0] * 4 for one in cancels), strict=True)],
+        },
+    }
+
+
 def measured(
     tally: Tally, health: Health, ends: Ends, processes: dict[str, Process], seen: dict[str, Any]
 ) -> dict[str, Any]:
     """Everything as plain numbers."""
-    engine, last = seen["last"]["engines"][0], seen["last"]
-    first = seen["first"]["engines"][0]
+    engine, last = together(seen["last"]["engines"]), seen["last"]
+    first = together(seen["first"]["engines"])
     windows = engine["phases"]
     units = sum(windows.get(phase, 0.0) for phase in ("read", "draft", "run", "verify", "commit", "wait"))
     numbers: dict[str, Any] = {
@@ -75,8 +93,18 @@ def measured(
         },
         **_cancels(tally, ends, engine, first, seen),
     }
+    sizes = seen["sizes"]
+    if sizes.taken or sizes.refused:
+        numbers |= {
+            "sizes taken while it ran": sizes.taken,
+            "sizes refused": dict(sizes.refused),
+            "seconds of another size (median, most)": [round(quantile(sizes.seconds, q), 3) for q in (0.5, 1.0)],
+        }
     for name, process in processes.items():
         numbers |= _memory(name, process, tally, seen)
+    if seen["models"]:  # an engine that is loaded anew counts anew
+        numbers |= {"tokens of answers": None, "tokens a second": None, "seconds the engine worked": None}
+        numbers["models loaded, unloaded"] = list(seen["loads"])
     return numbers | {
         "requests under way at the end": len(last["requests"]) + engine["waiting"] + engine["running"],
         "kept at the end: conversations, places to go on from, MB, given up": [
@@ -152,6 +180,14 @@ def _memory(name: str, process: Process, tally: Tally, seen: dict[str, Any]) -> 
     }  # fmt: skip
 
 
+def _sizes(numbers: dict[str, Any]) -> list[Promise]:
+    """Of other shares of a GPU's memory, if any were asked for."""
+    if "sizes refused" not in numbers:
+        return []
+    refused, taken = sum(numbers["sizes refused"].values()), numbers["sizes taken while it ran"]
+    return [Promise("every other size is taken", f"{taken} taken, {refused} refused", taken > 0 == refused)]
+
+
 def promises(numbers: dict[str, Any], tally: Tally, *, short: bool) -> list[Promise]:
     """Each with its number.
 
@@ -189,13 +225,20 @@ def promises(numbers: dict[str, Any], tally: Tally, *, short: bool) -> list[Prom
         zero("nothing unexpected is in the log", numbers["tracebacks in the log"], " tracebacks"),
         Promise("alone again, it says what it said before", str(numbers["right answers alone afterwards"]).lower(),
             numbers["right answers alone afterwards"]),
+        *_sizes(numbers),
         Promise("SIGTERM ends it with code 0 within 7 s", f"code {numbers['exit code']}, {numbers['seconds to end']} s",
             numbers["exit code"] == 0 and numbers["seconds to end"] < 7, timing=True),
         Promise("answers, leaving and garbage took place", str(begun),
             all(begun.values()) or (None if short else False)),
     ]  # fmt: skip
+    if "models loaded, unloaded" in numbers:
+        each = {name: count for name, count in counts.items() if name.startswith("answers of ")}
+        loads = numbers["models loaded, unloaded"]
+        found.append(Promise("every model answers, and each comes and goes", f"{each}, {loads[0]} loads",
+            (len(each) > 1 and min(loads) > len(each)) or (None if short else False)))  # fmt: skip
     for name in ("server", "engine"):
-        found += _held(name, numbers, short=short)
+        if f"{name} slope (KB/minute)" in numbers:
+            found += _held(name, numbers, short=short)
     return found
 
 

@@ -17,14 +17,18 @@ TURNS = 4000
 """Different answers of a script."""
 
 
-def script(turns: int = TURNS, delay_ms: float = 10) -> dict[str, Any]:
-    """Answers that nobody can mistake for each other: each word of one has its number."""
-    return {"turns": [{"pieces": words(i), "delay_ms": delay_ms} for i in range(turns)]}
+DELAY = 10.0
+"""Milliseconds before each word of a script."""
 
 
-def words(number: int) -> list[str]:
+def script(turns: int = TURNS, delay_ms: float = DELAY, model: str = "") -> dict[str, Any]:
+    """Answers that nobody can mistake for each other: each word of one has its number, and its model's name."""
+    return {"turns": [{"pieces": words(i, model), "delay_ms": delay_ms} for i in range(turns)]}
+
+
+def words(number: int, model: str = "") -> list[str]:
     """The pieces of an answer of a script; no more than any request asks for."""
-    return [f"{number}:{place} " for place in range(20 + number * 7 % (MOST - 20))]
+    return [f"{model}{number}:{place} " for place in range(20 + number * 7 % (MOST - 20))]
 
 
 class Server:
@@ -33,16 +37,18 @@ class Server:
     Attributes:
         port: where it listens.
         pid: of the server.
-        engine: of the engine's process.
+        engine: of the engine's process; 0 where models come and go.
         arguments: what it was started with.
     """
 
-    def __init__(self, folder: Path, *, scripted: bool, more: list[str]) -> None:
+    def __init__(self, folder: Path, *, scripted: bool, models: tuple[str, ...] = (), more: list[str]) -> None:
         arguments = ["serve", "--port", "0", "--conversations", "8"]
         if scripted:
-            path = folder / "script.json"
-            path.write_text(json.dumps(script()), encoding="utf-8")
-            arguments += ["--engine", "scripted", "--script", str(path), "--reading-ms", "5"]
+            arguments += ["--engine", "scripted", "--reading-ms", "5"]
+            for name in models or ("",):
+                path = folder / f"{name or 'script'}.json"
+                path.write_text(json.dumps(script(model=name)), encoding="utf-8")
+                arguments += ["--script", str(path)]
         self.arguments = [*arguments, *more]
         self.log = folder / "server.log"
         environment = os.environ | {"PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
@@ -61,7 +67,8 @@ class Server:
                 raise RuntimeError(f"the server ended: {self.log.read_text()[-2000:]}")
             self.port = self.port or self._port()
             if self.port and get(self.port, "/health")[0] == 200:
-                self.engine = next(p["pid"] for p in status(self.port)["processes"] if p["kind"] == "engine")
+                engines = [p["pid"] for p in status(self.port)["processes"] if p["kind"] == "engine"]
+                self.engine = engines[0] if len(engines) == 1 else 0
                 return
             time.sleep(0.1)
         raise RuntimeError(f"the server was not ready within {seconds:g} s: {self.log.read_text()[-2000:]}")

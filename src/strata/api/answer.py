@@ -25,6 +25,7 @@ class Answer:
 
     Attributes:
         over: whether the last event has been given.
+        said: tokens so far, up to the one that ended it.
         reasoned: tokens of the thinking so far, the tag that ends it among them.
     """
 
@@ -33,7 +34,7 @@ class Answer:
         self._text = tokenizer.detokeniser()
         self._parser = parser
         self._stops = stops
-        self._prompt_tokens = self._cached_tokens = self._said = 0
+        self._prompt_tokens = self._cached_tokens = self.said = 0
         self._report = report
         self.over = False
         self.reasoned = 0
@@ -57,19 +58,19 @@ class Answer:
                     yield from self._finish(FinishReason.STOP)
             case worker.Finished(reason=reason, usage=usage):
                 self._prompt_tokens, self._cached_tokens = usage.prompt, usage.cached
-                self._said = usage.generated
+                self.said = usage.generated
                 yield from self._shown(self._last(reason))
                 yield from self._finish(FinishReason(reason))
 
     def leave(self) -> Finished:
         """The end of an answer of which no more is wanted."""
         self.over = True
-        return Finished(FinishReason.STOP, Usage(self._prompt_tokens, self._said, self._cached_tokens))
+        return Finished(FinishReason.STOP, Usage(self._prompt_tokens, self.said, self._cached_tokens))
 
     def _tokens(self, pieces: Sequence[Piece]) -> Iterator[Event]:
         """Events of some tokens, up to a stop string."""
         for piece in pieces:
-            self._said += 1
+            self.said += 1
             if self._parser is not None and self._parser.reasoning:
                 self.reasoned += 1
             if self._report:
@@ -102,7 +103,7 @@ class Answer:
         self.over = True
         yield from _content(self._stops.flush())
         hit = self._stops.hit
-        usage = Usage(self._prompt_tokens, self._said, self._cached_tokens)
+        usage = Usage(self._prompt_tokens, self.said, self._cached_tokens)
         yield Finished(reason if hit is None else FinishReason.STOP, usage, hit)
 
 

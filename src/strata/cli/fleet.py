@@ -1,4 +1,4 @@
-"""The models of `strata serve`: one, or those of a config file, each with an engine."""
+"""The models of `strata serve`: one, several scripts, or those of a config file, each with an engine."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,19 @@ from typing import Any
 from strata.cli.session import located
 from strata.config import ModelSettings, profiles_folder
 from strata.config.settings import Settings, rope_factor
-from strata.errors import ConfigError, StrataError
+from strata.errors import ConfigError, StrataError, TextError
 from strata.loading.bundled import BUNDLED
 from strata.loading.files import ModelFile
 from strata.server.fleet.fleet import Fleet, Member
 from strata.server.served import Served
+from strata.text.chat.effort import check_effort
 from strata.worker import Care, Client, ModelEngine, ScriptedEngine
 
 _GB = 1 << 30
+_SAMPLED = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "penalty_window",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,34 @@ class Scripted:
     """A script in place of a model.
 
     Attributes:
+        name: what clients call it.
         script: the file.
         reading_ms: for 64 tokens of a prompt.
         loading_ms: until it is ready.
     """
 
+    name: str
     script: str
     reading_ms: float
     loading_ms: float
+
+    @classmethod
+    def read(cls, texts: Sequence[str], settings: Settings, reading_ms: float, loading_ms: float) -> "list[Scripted]":
+        """Scripts as a command line has them: one file, or several, each ``FILE`` or ``NAME=FILE``.
+
+        Raises:
+            ConfigError: two have one name, or --name is given for several.
+        """
+        found: dict[str, Scripted] = {}
+        for text in texts:
+            name, file = text.split("=", 1) if "=" in text and not Path(text).exists() else ("", text)
+            name = name or (Path(file).stem if len(texts) > 1 else settings.name or "scripted")
+            if name in found:
+                raise ConfigError(f"two scripts have the name {name!r}; write NAME=FILE to give one of them another")
+            found[name] = cls(name, str(Path(file).absolute()), reading_ms, loading_ms)
+        if len(found) > 1 and settings.name is not None:
+            raise ConfigError("name is for a single model; with several scripts write NAME=FILE")
+        return list(found.values())
 
 
 def check(settings: Settings, models: Sequence[ModelSettings]) -> None:
@@ -43,6 +68,11 @@ def check(settings: Settings, models: Sequence[ModelSettings]) -> None:
     Raises:
         ConfigError: says what.
     """
+    for one in (settings, *(model.settings for model in models)):
+        try:
+            check_effort(one.effort)
+        except TextError as error:
+            raise ConfigError(f"effort: {error}") from None
     if models and settings.name is not None:
         raise ConfigError("name is for a single model; each [[model]] table has a name of its own")
     early = [model.table.name for model in models if model.table.preload]
@@ -53,16 +83,34 @@ def check(settings: Settings, models: Sequence[ModelSettings]) -> None:
         )
 
 
+def said(settings: Settings, *, seeded: bool) -> dict[str, Any]:
+    """What a request that says nothing takes, as `strata.server.options.SAID` names it.
+
+    Args:
+        settings: of the server, or of one model.
+        seeded: whether somebody has set the seed; without, each request has another.
+    """
+    return {
+        "sampling": {name: value for name in _SAMPLED if (value := getattr(settings, name)) is not None},
+        "seed": settings.seed if seeded else None,
+        "max_tokens": settings.max_tokens,
+        "drafting": {"depth": settings.drafts, "measured": True, "lookup": settings.lookup},
+        "thinking": settings.thinking,
+        "effort": settings.effort,
+        "effort_last": settings.effort_place == "end",
+    }
+
+
 @contextmanager
 def fleet_of(
-    settings: Settings, models: Sequence[ModelSettings], scripted: Scripted | None, tell: Callable[[str], None]
+    settings: Settings, models: Sequence[ModelSettings], scripts: Sequence[Scripted], tell: Callable[[str], None]
 ) -> Iterator[Fleet]:
     """The models to serve, with engines that end with this context.
 
     Args:
         settings: in force.
         models: those of the config file; empty for the one that `settings` names.
-        scripted: a script in place of the one model.
+        scripts: in place of models.
         tell: called with what a person should hear.
     """
     if (settings.idle is not None or models) and any(
@@ -78,8 +126,10 @@ def fleet_of(
     try:
         if models:
             members = [_member(settings, model, client) for model in models]
+        elif len(scripts) > 1:
+            members = [_played(settings, script, client) for script in scripts]
         else:
-            members = [_only(settings, scripted, client)]
+            members = [_only(settings, scripts[0] if scripts else None, client)]
         yield Fleet(
             members,
             most=settings.loaded_models,
@@ -100,9 +150,16 @@ def _only(settings: Settings, scripted: Scripted | None, client: Callable[..., C
         engine: ModelEngine | ScriptedEngine = _script(settings, scripted)
     else:
         engine = _engine(settings, settings.cache_folder)
-    name = settings.name or ("scripted" if scripted else _name(settings.model))
+    name = scripted.name if scripted else settings.name or _name(settings.model)
     served = Served(client(engine), file, name)
-    return Member(served=served, idle=settings.idle, early=True, fixed=settings.idle is None)
+    return Member(served=served, idle=settings.idle, early=True)
+
+
+def _played(settings: Settings, scripted: Scripted, client: Callable[..., Client]) -> Member:
+    """One of several scripts: it comes and goes as a model does."""
+    engine = client(_script(settings, scripted), asleep=True)
+    served = Served(engine, partial(_open, settings), scripted.name, awaited=False)
+    return Member(served=served, idle=settings.idle)
 
 
 def _member(settings: Settings, model: ModelSettings, client: Callable[..., Client]) -> Member:
@@ -115,6 +172,7 @@ def _member(settings: Settings, model: ModelSettings, client: Callable[..., Clie
         partial(_open, own),
         table.name,
         aliases=table.aliases,
+        said=said(own, seeded="seed" in model.origins),
         awaited=False,
     )
     size = 0 if settings.loaded_size is None else _size(own)

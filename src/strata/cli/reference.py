@@ -15,7 +15,7 @@ def settings() -> str:
     """A table of all settings."""
     lines = ["| key in the file | environment | flag | values | default |", "|---|---|---|---|---|"]
     for setting in SETTINGS.values():
-        flag = f"`{setting.flag}`" + (f", `--no-{setting.name}`" if setting.default is True else "")
+        flag = f"`{setting.flag}`" + (f", `--no-{setting.flag[2:]}`" if setting.default is True else "")
         cells = f"`{setting.name}`", f"`{setting.variable}`", flag, setting.kind.meaning, setting.default_in_words
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

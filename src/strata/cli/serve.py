@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from strata.server import Options
 
 _SERVE, _SAMPLING, _THINKING = ServeFlags(), SamplingFlags(), ThinkingFlags()
-_SAMPLED = (
-    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
-    "presence_penalty", "penalty_window",
-)  # fmt: skip
 
 
 def serve(  # noqa: D417  # options are described where they are declared
@@ -29,7 +25,7 @@ def serve(  # noqa: D417  # options are described where they are declared
     /,
     *,
     engine: Literal["model", "scripted"] = "model",
-    script: Path | None = None,
+    script: list[str] | None = None,
     reading_ms: float = 0.0,
     loading_ms: float = 0.0,
     serving: ServeFlags = _SERVE,
@@ -44,7 +40,8 @@ def serve(  # noqa: D417  # options are described where they are declared
     Args:
         file: The model, as --model. Without it, all models of the config file's [[model]] tables.
         engine: "scripted" answers from a script, for trying out clients.
-        script: The script, a JSON file; docs/worker.md has its form.
+        script: The script, a JSON file; docs/worker.md has its form. Several (--script a.json --script NAME=b.json) are
+            several models, which come and go as those of a config file do.
         reading_ms: Milliseconds that a scripted engine takes to read 64 tokens of a prompt.
         loading_ms: Milliseconds until a scripted engine is ready.
     """
@@ -52,10 +49,10 @@ def serve(  # noqa: D417  # options are described where they are declared
     settings = resolved.settings
     if file is not None:
         settings = replace(settings, model=file)
-    if (engine == "scripted") != (script is not None):
+    if (engine == "scripted") != bool(script):
         raise UsageError("--engine scripted and --script FILE belong together")
     for name, value in (("--reading-ms", reading_ms), ("--loading-ms", loading_ms)):
-        if value and script is None:
+        if value and not script:
             raise UsageError(f"{name} is for a scripted engine (--engine scripted --script FILE)")
         if not 0 <= value < math.inf:
             raise UsageError(f"{name} must be a number of at least 0, not {value}")
@@ -65,18 +62,16 @@ def serve(  # noqa: D417  # options are described where they are declared
     from strata.server.desk import Desk
     from strata.server.serving import bind
     from strata.server.serving import serve as run
-    from strata.text.chat.effort import check_effort
 
-    check_effort(settings.effort)
-    models = resolved.models if script is None and file is None else ()
+    scripts = Scripted.read(script or (), settings, reading_ms, loading_ms)
+    models = resolved.models if not scripts and file is None else ()
     check(settings, models)
     options = _options(settings, resolved)
     listener = bind(options)  # before anything is loaded
     with listener:
         for warning in warnings(options):
             context.output.note(f"warning: {warning}")
-        scripted = None if script is None else Scripted(str(script.absolute()), reading_ms, loading_ms)
-        with fleet_of(settings, models, scripted, context.output.note) as fleet:
+        with fleet_of(settings, models, scripts, context.output.note) as fleet:
             _log_requests(debug=settings.debug)
             run(Desk(fleet, options), listener, context.output.note)
     return 0
@@ -96,22 +91,22 @@ def _log_requests(*, debug: bool) -> None:
 
 
 def _options(settings: Settings, resolved: Resolved) -> "Options":
+    from strata.cli.fleet import said
     from strata.server import Options
-    from strata.server.options import read_keys
+    from strata.server.options import read_hosts, read_keys, read_origins
 
     keys = read_keys(settings.api_key) if settings.api_key is not None else {}
     if settings.api_key_file is not None:
-        for name, key in read_keys(_text(settings.api_key_file)).items():
+        for name, key in read_keys(_text(settings.api_key_file), lines=True).items():
             if name in keys:
                 raise ConfigError(f"two keys have the name {name!r}, one of them in {settings.api_key_file}")
             keys[name] = key
-    sampling = {name: value for name in _SAMPLED if (value := getattr(settings, name)) is not None}
     return Options(
-        host=settings.host,
+        host=settings.host.removeprefix("[").removesuffix("]"),
         port=settings.port,
         keys=keys,
-        hosts=_listed(settings.allow_host),
-        origins=_listed(settings.allow_origin),
+        hosts=read_hosts(settings.allow_host),
+        origins=read_origins(settings.allow_origin),
         body=settings.body_limit << 20,
         sign=settings.keep_alive,
         connections=settings.connections,
@@ -119,13 +114,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
         drain=settings.drain,
         strict=settings.unknown_fields == "refuse",
         responses=settings.store_responses,
-        sampling=sampling,
-        seed=None if resolved.origins["seed"].source == "default" else settings.seed,
-        max_tokens=settings.max_tokens,
-        drafting={"depth": settings.drafts, "measured": True, "lookup": settings.lookup},
-        thinking=settings.thinking,
-        effort=settings.effort,
-        effort_last=settings.effort_place == "end",
+        **said(settings, seeded=resolved.origins["seed"].source != "default"),
     )
 
 
@@ -136,7 +125,3 @@ def _text(path: str) -> str:
         raise ConfigError(
             f"api_key_file {path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(one.strip() for one in (text or "").split(",") if one.strip())

@@ -20,9 +20,16 @@ OWN: Mapping[str, tuple[Kind, str]] = {
 }
 """Keys of a table that are no settings: kind and meaning."""
 
+SAID = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "penalty_window", "seed", "max_tokens", "drafts", "lookup", "thinking", "effort",
+    "effort_place",
+)  # fmt: skip
+"""Of these, what a request says nothing about is taken."""
+
 SHARED = (
-    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "ram", "ngram", "conversations", "queue",
-    "idle", "cache_ram", "cache_folder", "cache_disk",
+    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "ram", "vram", "ngram", "conversations",
+    "queue", "idle", "cache_ram", "cache_folder", "cache_disk", *SAID,
 )  # fmt: skip
 """Settings that a table may set for its model."""
 

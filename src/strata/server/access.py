@@ -3,9 +3,9 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -17,6 +17,8 @@ from strata.server.options import Options
 OPEN = frozenset({"/health", "/live"})
 """Paths that need no key: they tell nothing but whether the server is there."""
 
+_HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z_.-]+))(?::(?P<port>[0-9]{0,5}))?")
+_HEADER = re.compile(r"[0-9A-Za-z!#$%&'*+.^_`|~-]{1,100}")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -43,7 +45,7 @@ class Access:
         self._refuse = refuse
         self._options = options
         self._files = files
-        self._keys = {name: _digest(key.encode()) for name, key in options.keys.items()}
+        self._keys = [(name, _digest(form)) for name, key in options.keys.items() for form in _forms(key)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -62,10 +64,10 @@ class Access:
                 self._check_host(headers.get("host"), scope)
                 self._check_page(headers, scope, allowed)
         except ApiError as error:
-            await self._refuse(scope, error)(scope, receive, send)
+            await self._refuse(scope, error)(scope, receive, send if allowed is None else _shared(send, allowed))
             return
         if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _preflight(allowed)(scope, receive, send)
+            await _preflight(allowed, headers.get("access-control-request-headers", ""))(scope, receive, send)
             return
         await self._app(scope, receive, send if allowed is None else _shared(send, allowed))
 
@@ -84,7 +86,7 @@ class Access:
         found = ""
         for one in given:
             digest = _digest(one)
-            for name, key in self._keys.items():
+            for name, key in self._keys:
                 if hmac.compare_digest(digest, key):
                     found = name
         if not found:
@@ -118,7 +120,7 @@ class Access:
             if site in {"none", "same-origin"} or visit:
                 return
             raise ApiError(403, "a web page of another site may not use this server; allow_origin names those that may")
-        same = urlsplit(origin).netloc.lower() == (headers.get("host") or "").lower()
+        same = origin.lower().partition("://")[2] == (headers.get("host") or "").lower()
         if not same and allowed is None:
             raise ApiError(
                 403, f"a web page of {origin[:100]!r} may not use this server; allow_origin names those that may"
@@ -126,9 +128,17 @@ class Access:
 
     def _origin(self, origin: str | None) -> str | None:
         """The origin to allow, if it is one that the options name."""
-        if origin is not None and (origin in self._options.origins or "*" in self._options.origins):
+        if origin is not None and (origin.lower() in self._options.origins or "*" in self._options.origins):
             return origin
         return None
+
+
+def _forms(key: str) -> set[bytes]:
+    """A key as clients write it in a header: letters beyond ASCII are UTF-8, or what browsers have for them."""
+    try:
+        return {key.encode(), key.encode("latin-1")}
+    except UnicodeEncodeError:
+        return {key.encode()}
 
 
 def _digest(key: bytes) -> bytes:
@@ -141,12 +151,11 @@ def _one(headers: Headers, name: str) -> None:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without port, brackets and a last dot."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+    """The name in a Host header, without port, brackets and a last dot; empty if it is no name."""
+    found = _HOST.fullmatch(host)
+    if found is None or int(found["port"] or 0) > 65535:
         return ""
-    return name.removesuffix(".")
+    return (found["six"] or found["name"]).lower().removesuffix(".")
 
 
 def _is_address(name: str) -> bool:
@@ -157,11 +166,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _preflight(origin: str) -> Response:
+def _preflight(origin: str, asked: str) -> Response:
+    """What a page may send; the names of headers that it asks for are as good as any, for it is trusted by now."""
+    names = [name for name in map(str.strip, asked.split(",")) if _HEADER.fullmatch(name)]
     headers = {
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
-        "access-control-allow-headers": "authorization, content-type, x-api-key, anthropic-version, anthropic-beta",
+        "access-control-allow-headers": ", ".join(names) or "authorization, content-type, x-api-key",
         "access-control-max-age": "600",
         "vary": "Origin",
     }
@@ -175,6 +186,7 @@ def _shared(send: Send, origin: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["access-control-allow-origin"] = origin
+            headers["access-control-expose-headers"] = "x-request-id, request-id, retry-after"
             headers.append("vary", "Origin")
         await send(message)
 

@@ -48,6 +48,8 @@ def refusal(scope: Scope, error: ApiError) -> Response:
     headers = {}
     if error.retry is not None:
         headers["retry-after"] = str(error.retry)
+    if error.status in {408, 413} or error.code == "two_lengths":  # what is left of the request is not read
+        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return json_response(body, error.status, headers)
@@ -81,21 +83,43 @@ class _Found:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            matches = [route.matches(scope)[0] for route in self._routes]
-            if Match.FULL not in matches:
-                known = Match.PARTIAL in matches
-                told = f"{scope['method']} is not what {scope['path'][:200]!r} takes"
+            found = self._matching(scope)
+            if all(match is not Match.FULL for _, match in found):
+                known = bool(found)
+                told = f"{scope['method'][:20]} is not what {scope['path'][:200]!r} takes"
                 error = ApiError(405, told) if known else ApiError(404, f"there is no route {scope['path'][:200]!r}")
                 answer = refusal(scope, error)
                 if known:
-                    answer.headers["allow"] = ", ".join(self._methods(scope))
+                    methods = (getattr(route, "methods", None) or () for route, _ in found)
+                    answer.headers["allow"] = ", ".join(sorted({method for some in methods for method in some}))
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _methods(self, scope: Scope) -> list[str]:
-        found = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
-        return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+    def _matching(self, scope: Scope) -> list[tuple[BaseRoute, Match]]:
+        """Routes of this path; those that are it word for word are no names in others (`/v1/models/load`)."""
+        every = ((route, route.matches(scope)[0]) for route in self._routes)
+        found: list[tuple[BaseRoute, Match]] = [(route, match) for route, match in every if match is not Match.NONE]
+        return [one for one in found if "{" not in getattr(one[0], "path", "")] or found
+
+
+def _relative(scope: Scope) -> Scope:
+    """A request whose target is a whole address, as one for a proxy is: that address has the name and the path."""
+    scheme, found, rest = scope["path"].partition("://")
+    if not found or scheme.lower() not in {"http", "https"}:
+        return scope
+    host, _, path = rest.partition("/")
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    return {**scope, "path": f"/{path}", "headers": [(b"host", host.encode("utf-8")), *headers]}
+
+
+def _two_lengths(scope: Scope) -> ApiError | None:
+    """A body with two lengths: another program on the way may take the other one, and see two requests in one."""
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" not in names or (b"content-length" not in names and scope["http_version"] != "1.0"):
+        return None
+    text = "the request has a Transfer-Encoding beside a Content-Length or in HTTP/1.0; its length is not certain"
+    return ApiError(400, text, code="two_lengths")
 
 
 class _Outer:
@@ -109,7 +133,9 @@ class _Outer:
             await self._app(scope, receive, send)
             return
         name = f"req_{secrets.token_hex(12)}"
+        scope = _relative(scope)
         path = scope["path"].rstrip("/") or "/"
+        method = scope["method"][:20]
         spare = scope.get("state", {}).get("spare", False)
         scope = {**scope, "path": path, "state": {"request": name}}
 
@@ -129,10 +155,13 @@ class _Outer:
                 if (
                     status >= 400 and route != "/health"
                 ):  # without the words of the error, which may repeat some of the request
-                    _log.info("%s %s %s: refused with %d", name, scope["method"], route, status)
+                    _log.info("%s %s %s: refused with %d", name, method, route, status)
             await send(message)
 
         try:
+            if error := _two_lengths(scope):
+                await refusal(scope, error)(scope, receive, sending)
+                return
             if spare and path not in OPEN:
                 await refusal(scope, FULL)(scope, receive, sending)
                 return

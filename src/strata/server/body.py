@@ -15,6 +15,10 @@ _LINGER = 5.0
 """Seconds for which a request that is too large is still taken, and thrown away."""
 
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = np.zeros(256, np.int32)
 _STEP[list(b"[{")] = 1
@@ -38,6 +42,8 @@ async def _read(request: Request, options: Options) -> bytes:
     too_large = ApiError(413, f"the request has more than {options.body} bytes, the most that this server takes")
     length = request.headers.get("content-length", "0")
     parts: list[bytes] = []
+    if length.isdecimal() and int(length) > options.body and "expect" in request.headers:
+        raise too_large  # it asks before it sends
     size, refused = 0, length.isdecimal() and int(length) > options.body
     try:
         async with asyncio.timeout(_LINGER if refused else options.reading):
@@ -65,18 +71,30 @@ def decode(data: bytes, depth: int) -> dict[str, Any]:
     Raises:
         ApiError: it is not; nothing of it is repeated.
     """
+    data = data.removeprefix(b"\xef\xbb\xbf")  # which some systems write before every text
     if not data.strip():
         raise bad("the request has no body; it must be a JSON object")
     if deepest(data) > depth:
         raise bad(f"the JSON of the request has more than {depth} levels of nesting")
     try:
-        value = msgspec.json.decode(data)
+        value = _value(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:
         raise bad(f"the request is not valid JSON: {wrong}") from None
     if not isinstance(value, dict):
         name = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
         raise bad(f"the request must be a JSON object, not {name}")
     return value
+
+
+def _value(data: bytes) -> Any:
+    """The value; half of a surrogate pair, which is left where a program has cut a text, is read as U+FFFD."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        mended = _ESCAPES.sub(lambda found: b"\\ufffd" if found["half"] else found[0], data)
+        if mended == data:
+            raise
+    return msgspec.json.decode(mended)
 
 
 def deepest(data: bytes) -> int:

@@ -9,6 +9,7 @@ import resource
 import socket
 import struct
 from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 import h11
@@ -55,6 +56,7 @@ class Door:
         self.unread = unread
         self.refused = 0
         self.dropped = 0
+        self.garbled = 0
         self._open: set[Connection] = set()
 
     def __len__(self) -> int:
@@ -141,7 +143,7 @@ class Connection(H11Protocol):
             # The kernel keeps no more either, though its own buffers grow to megabytes.
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2 * BUFFER)
         if not self._door.enter(self):
-            transport.write(_refusal())
+            transport.write(_written(FULL))
             self.connections.discard(self)
             transport.close()
             return
@@ -158,6 +160,28 @@ class Connection(H11Protocol):
             self._late = None
         elif self._late is None and self.partly:
             self._late = self.loop.call_later(HEAD, self.transport.close)
+
+    def handle_events(self) -> None:
+        """What has arrived; empty lines before a request, which old clients send behind a body, are none."""
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0].startswith((b"\r", b"\n")):
+            waiting = self.conn._receive_buffer  # noqa: SLF001  # h11 has no other way to leave bytes out
+            kept = bytes(waiting).lstrip(b"\r\n")
+            waiting.maybe_extract_at_most(len(waiting))
+            waiting += kept
+        super().handle_events()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """What arrived is no HTTP."""
+        data = bytes(self.conn.trailing_data[0])
+        told = "the request is not valid HTTP"
+        if data.startswith(b"\x16\x03"):
+            told = "this is http, and what arrived is the beginning of TLS; ask for http://, not https://"
+        error = ApiError(400, told, code="invalid_http")
+        self._door.garbled += 1
+        _log.info("a connection is ended: %s", error)
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_written(error))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         """The client takes less than it is sent."""
@@ -222,13 +246,14 @@ class Connection(H11Protocol):
             self._watch()
 
 
-def _refusal() -> bytes:
-    """An answer to a request that nobody reads."""
-    told = {"message": str(FULL), "type": FULL.type, "param": None, "code": FULL.code}
+def _written(error: ApiError) -> bytes:
+    """An answer to a request that is not read, or cannot be."""
+    told = {"message": str(error), "type": error.type, "param": None, "code": error.code}
     body = json.dumps({"error": told}).encode()
+    retry = "" if error.retry is None else f"retry-after: {error.retry}\r\n"
     head = (
-        "HTTP/1.1 503 Service Unavailable\r\nserver: strata\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\nretry-after: {FULL.retry}\r\nconnection: close\r\n\r\n"
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nserver: strata\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
     )
     return head.encode() + body
 

@@ -12,7 +12,8 @@ from strata.server import replying
 from strata.server.ask import Ask
 from strata.server.connection import Door
 from strata.server.dialects.responses.store import Store
-from strata.server.errors import ApiError
+from strata.server.errors import ApiError, bad
+from strata.server.fields import shown
 from strata.server.fleet.fleet import Fleet, opened
 from strata.server.metrics import Metrics
 from strata.server.monitor import Monitor
@@ -46,6 +47,7 @@ class Desk:
         self.responses = Store(options.responses)
         self.ending = False
         self._runs: set[Run] = set()
+        self._rules = {served.name: options.of(served.said) for served in self.fleet.all}
         self.monitor = Monitor(lambda: self.fleet.all, lambda: self._runs, lambda: self.ending)
 
     @property
@@ -53,19 +55,42 @@ class Desk:
         """The model that is meant where none is named."""
         return self.fleet.first
 
-    async def model(self, request: Request, name: object) -> Served:
-        """The model that a request names, its words at hand.
+    def rules(self, served: Served) -> Options:
+        """The options as they hold for one model."""
+        return self._rules[served.name]
+
+    def demand(self, served: Served) -> None:
+        """Refuse what needs a model that is not there yet, where nobody may wait for it.
 
         Raises:
-            ApiError: there is none of this name, or its file cannot be used.
+            ApiError: it is being loaded, or cannot be.
         """
+        if served.awaited and (self.fleet.fixed(served) or served.error is not None):
+            served.demand()
+
+    def named(self, request: Request, name: object) -> Served:
+        """The model that a request names.
+
+        Raises:
+            ApiError: there is none of this name.
+        """
+        if name is not None and not isinstance(name, str):
+            raise bad(f"model must be a text, not {shown(name)}", "model")
         served = self.fleet.find(name) if self.fleet.several else self.served
         if served is None:
             known = ", ".join(repr(one.name) for one in self.fleet.all)
             text = f"there is no model {str(name)[:100]!r} here; there are {known[:1000]}"
             raise ApiError(404, text, param="model", code="model_not_found")
         request.scope.setdefault("state", {})["model"] = served.name
-        return await opened(served)
+        return served
+
+    async def model(self, request: Request, name: object) -> Served:
+        """The same, its words at hand.
+
+        Raises:
+            ApiError: there is none of this name, or its file cannot be used.
+        """
+        return await opened(self.named(request, name))
 
     async def answer(self, request: Request, served: Served, ask: Ask, writer: Writer) -> Response:
         """Answer a request in the writer's dialect.
@@ -75,8 +100,7 @@ class Desk:
         """
         if self.ending:
             raise ApiError(503, "the server is ending", code="shutdown", retry=5)
-        if served.awaited:
-            served.demand()
+        self.demand(served)
         run = Run(served, ask, self._prepare)
         run.path = request.scope["path"]
         run.name = request.scope.get("state", {}).get("request", "")
@@ -89,14 +113,14 @@ class Desk:
         """What is to be computed; what can be checked before its model is there is checked before."""
         early = None
         if run.served.known is not None:
-            early = await asyncio.to_thread(turns, run.served, run.ask, self.options)
+            early = await asyncio.to_thread(turns, run.served, run.ask, self.rules(run.served))
 
         def waits() -> None:
             run.waiting = True
 
         run.leave = await self.fleet.enter(run.served, waits)
         run.waiting = False
-        return await asyncio.to_thread(turns, run.served, run.ask, self.options) if early is None else early
+        return await asyncio.to_thread(turns, run.served, run.ask, self.rules(run.served)) if early is None else early
 
     def end(self) -> None:
         """The server ends: end what is under way, with an error in its own form."""

@@ -1,10 +1,13 @@
 """The fields of a request, taken one by one; what nobody takes is refused by name."""
 
-import math
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from strata.server.errors import bad
+
+_MOST = sys.float_info.max
+"""An integer of JSON may be larger than any float."""
 
 
 class Fields:
@@ -13,12 +16,14 @@ class Fields:
     Args:
         values: the object.
         where: its place in the request, such as ``tools[0].``.
+        strict: whether what nobody takes is refused, here and in objects inside it; otherwise it is left out.
     """
 
-    def __init__(self, values: Any, where: str = "") -> None:
+    def __init__(self, values: Any, where: str = "", *, strict: bool = True) -> None:
         if not isinstance(values, Mapping):
             raise bad(f"{where.rstrip('.') or 'the request'} must be an object, not {shown(values)}", where.rstrip("."))
         self.where = where
+        self._strict = strict
         self._values: dict[str, Any] = dict(values)
 
     def __contains__(self, name: str) -> bool:
@@ -64,7 +69,7 @@ class Fields:
         value = self.any(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST <= value <= _MOST:
             raise self.wrong(name, "a number", value)
         return value
 
@@ -78,20 +83,20 @@ class Fields:
     def object(self, name: str) -> "Fields | None":
         """An object."""
         value = self.any(name)
-        return None if value is None else Fields(value, f"{self.where}{name}.")
+        return None if value is None else Fields(value, f"{self.where}{name}.", strict=self._strict)
 
     def wrong(self, name: str, expected: str, value: Any) -> Exception:
         """The error that a value is not what it must be."""
         return bad(f"{self.where}{name} must be {expected}, not {shown(value)}", self.where + name)
 
-    def end(self, ignored: Collection[str] = (), *, strict: bool = True) -> None:
+    def end(self, ignored: Collection[str] = ()) -> None:
         """Refuse what has not been taken and is in no list.
 
         Raises:
             ApiError: names the first such field.
         """
         left = [name for name, value in self._values.items() if value is not None and name not in ignored]
-        if left and strict:
+        if left and self._strict:
             raise bad(
                 f"{self.where}{left[0][:100]} is not supported by this server; docs/server.md lists what is, "
                 "and what is ignored",

@@ -250,6 +250,7 @@ class _Connections(Collector):
         yield CounterMetricFamily(
             "strata:connections_dropped", "Connections that rested and were closed for new ones.", value=door.dropped
         )
+        yield CounterMetricFamily("strata:connections_garbled", "Connections with what is no HTTP.", value=door.garbled)
 
 
 def _gauge(name: str, meaning: str, values: dict[str, float]) -> GaugeMetricFamily:

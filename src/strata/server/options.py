@@ -1,11 +1,15 @@
 """How the server is set up."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.errors import ConfigError
+
+SAID = ("sampling", "seed", "max_tokens", "drafting", "thinking", "effort", "effort_last")
+"""Of these, what a request says nothing about is taken; each of several models may have its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,14 @@ class Options:
                 "allow_origin * without a key would let any web page use this server; set a key, or name the pages"
             )
 
+    def of(self, said: Mapping[str, Any]) -> "Options":
+        """The same where a model's own settings win.
+
+        Args:
+            said: of `SAID`.
+        """
+        return replace(self, **said) if said else self
+
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
@@ -82,24 +94,72 @@ class Options:
             return self.host == "localhost"
 
 
-def read_keys(text: str) -> dict[str, str]:
-    """Keys as a setting or a file has them: separated by commas or lines, each ``key`` or ``name=key``.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@?#]+")
+_HOST = re.compile(r"[0-9a-z_.-]+|\[[0-9a-f:.]+\]")
+
+
+def read_origins(text: str | None) -> tuple[str, ...]:
+    """Web pages as a setting has them, with commas, in the form in which browsers name them.
 
     Raises:
-        ConfigError: one is empty, or a name comes twice.
+        ConfigError: one is no such name.
+    """
+    found = []
+    for given in _listed(text):
+        origin = given.lower().rstrip("/")
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ConfigError(f"allow_origin {given!r} is no origin; write it as https://name or https://name:port")
+        found.append(origin)
+    return tuple(found)
+
+
+def read_hosts(text: str | None) -> tuple[str, ...]:
+    """Names in Host headers as a setting has them, with commas, each without its port.
+
+    Raises:
+        ConfigError: one is no name.
+    """
+    found = []
+    for given in _listed(text):
+        host = given.lower().removesuffix(".")
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"allow_host {given!r} is no name; write a name or an address without https:// and port")
+        found.append(host.strip("[]"))
+    return tuple(found)
+
+
+def _listed(text: str | None) -> list[str]:
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
+_NAMED = re.compile(r"([\w.-]+)\s*=(.*)", re.DOTALL)
+
+
+def read_keys(text: str, *, lines: bool = False) -> dict[str, str]:
+    """Keys as a setting or a file has them, each ``key`` or ``name=key``.
+
+    Args:
+        text: all of them, separated by commas or lines.
+        lines: by lines alone, as in a file.
+
+    Raises:
+        ConfigError: one is empty or ends like a name without a key, or a name comes twice. Nothing of a key is said.
     """
     found: dict[str, str] = {}
-    for number, entry in enumerate(text.replace("\n", ",").split(","), 1):
-        if not entry.strip() or entry.strip().startswith("#"):
+    entries = text.splitlines() if lines else text.replace("\n", ",").split(",")
+    for number, entry in enumerate(map(str.strip, entries), 1):
+        if not entry or entry.startswith("#"):
             continue
-        name, equals, key = entry.strip().partition("=")
-        if not equals:
-            name, key = f"key {number}", name
-        if not key.strip():
-            raise ConfigError(f"the key {name.strip()!r} is empty; an empty key would let everybody in")
-        if name.strip() in found:
-            raise ConfigError(f"two keys have the name {name.strip()!r}")
-        found[name.strip()] = key.strip()
+        named = _NAMED.fullmatch(entry)
+        name, key = (named[1], named[2].strip()) if named else (f"key {number}", entry)
+        if not key.strip("="):  # a name without a key, or the end of a key in base64
+            raise ConfigError(
+                f"key number {number} is empty, which would let everybody in; if it is a key that ends with =, write a "
+                "name before it: NAME=KEY"
+            )
+        if name in found:
+            raise ConfigError(f"two keys have the name {name!r}")
+        found[name] = key
     if not found:
         raise ConfigError("no key was found where keys are named; leave the setting out to run without")
     return found

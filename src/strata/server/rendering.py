@@ -3,13 +3,14 @@
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.errors import RequestError
 from strata.server.ask import Ask
 from strata.server.effort import NEUTRAL, at_the_end
-from strata.server.errors import ApiError, bad
+from strata.server.errors import bad
+from strata.server.length import check_length, texts_of, too_long
 from strata.server.options import Options
 from strata.server.served import Served
 from strata.text import Control, Prompt, Stops
@@ -18,6 +19,9 @@ from strata.worker import Budget, Grammar, Ready, Submit, values
 _MOST_SEED = 1 << 64
 MOST_STOPS = 64
 """Stop strings of a request: each costs time with every character."""
+
+LONGEST_STOPS = 1 << 16
+"""Characters of all of them together: each costs time before the first token."""
 
 _CLOSING = "\n</think>\n\n"
 """What ends a thought that has used up its budget: what the template writes behind one."""
@@ -63,16 +67,19 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
     """
     ready = served.demand()
     chat = ask.messages is not None
+    if ask.messages is not None:
+        check_length(texts_of(ask.messages), served.tokenizer, ready.context, "messages")
     prompts = [render(served, ask, options)] if chat else [Rendered(ids) for ids in ask.prompts]
     sampling = _sampling(ask, ready, options)
-    Stops(ask.stop)
-    if isinstance(ask.stop, list) and len(ask.stop) > MOST_STOPS:
-        raise bad(f"{len(ask.stop)} stop strings are more than the {MOST_STOPS} that are looked for", "stop")
+    _check_stops(ask.stop)
+    _check_count(len(prompts) * ask.n, ready, "n" if ask.n > 1 else "prompt")
     made: list[Turn] = []
     for prompt in prompts:
-        room = _room(prompt.ids, ready)
-        wanted = ask.max_tokens or options.max_tokens
-        most = room if wanted is None else min(wanted, room)
+        most = _most(prompt, ask, ready, options)
+        if chat and prompt.inside and ask.thinking.budget is not None and most <= _closing(served) + 1:
+            # There is no room to close the block and to say something, so it is closed from the start.
+            prompt = render(served, replace(ask, thinking=replace(ask.thinking, on=False)), options)  # noqa: PLW2901
+            most = _most(prompt, ask, ready, options)
         grammar = _grammar(served, ask, inside=prompt.inside)
         budget = _budget(served, ask, most) if prompt.inside and ask.thinking.budget is not None else None
         for number in range(ask.n):
@@ -91,6 +98,50 @@ def turns(served: Served, ask: Ask, options: Options) -> list[Turn]:
             values.check(submit, ready)
             made.append(Turn(submit, prompt.inside, chat))
     return made
+
+
+def _check_count(count: int, ready: Ready, name: str) -> None:
+    bound = ready.limits.conversations + ready.limits.queue
+    if count > bound:
+        raise bad(
+            f"the request asks for {count} answers, but {ready.limits.conversations} can be under way and "
+            f"{ready.limits.queue} wait; ask for {bound} at most",
+            name,
+        )
+
+
+def _most(prompt: Rendered, ask: Ask, ready: Ready, options: Options) -> int:
+    """Tokens that an answer may have."""
+    room = _room(prompt.ids, ready)
+    wanted = ask.max_tokens or options.max_tokens
+    return room if wanted is None else min(wanted, room)
+
+
+def _closing(served: Served) -> int:
+    """Tokens that end a thought whose budget is used up."""
+    return len(served.tokenizer.encode(_CLOSING))
+
+
+def counted(served: Served, ask: Ask, options: Options) -> int:
+    """Tokens of the prompt of a request, which is checked as far as that needs no engine.
+
+    Raises:
+        RequestError: a value makes no sense.
+        TextError: the conversation cannot be rendered.
+    """
+    given = {name: value for name, value in ask.sampling.items() if value is not None and name != "seed"}
+    values.check_sampling(given)
+    _check_stops(ask.stop)
+    return len(render(served, ask, options).ids)
+
+
+def _check_stops(stop: Any) -> None:
+    if isinstance(stop, list) and len(stop) > MOST_STOPS:
+        raise bad(f"{len(stop)} stop strings are more than the {MOST_STOPS} that are looked for", "stop")
+    size = sum(len(one) for one in (stop if isinstance(stop, list) else [stop]) if isinstance(one, str))
+    if size > LONGEST_STOPS:
+        raise bad(f"the stop strings have {size} characters, more than the {LONGEST_STOPS} that are looked for", "stop")
+    Stops(stop)
 
 
 def render(served: Served, ask: Ask, options: Options) -> Rendered:
@@ -165,12 +216,7 @@ def _room(ids: Sequence[int], ready: Ready) -> int:
         raise bad("the prompt is empty; it needs at least one token", "prompt")
     room = ready.context - len(ids)
     if room < 1:
-        raise ApiError(
-            400,
-            f"the prompt has {len(ids)} tokens, but the context holds {ready.context} and the answer needs room for "
-            "at least one; shorten the prompt",
-            code="context_length_exceeded",
-        )
+        raise too_long(str(len(ids)), ready.context)
     return room
 
 

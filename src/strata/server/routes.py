@@ -20,9 +20,11 @@ from strata.server.dialects.openai.completions_reply import CompletionWriter
 from strata.server.dialects.responses.reply import ResponseWriter
 from strata.server.dialects.responses.request import read_response
 from strata.server.errors import ApiError
+from strata.server.fleet import routes as fleet
 from strata.server.metrics import CONTENT_TYPE
 from strata.server.monitor import routes as monitor
 from strata.server.openapi import document
+from strata.server.rendering import counted
 from strata.server.replying import json_response
 
 Handler = Callable[[Request, Desk], Awaitable[Response]]
@@ -54,7 +56,7 @@ async def chat(request: Request, desk: Desk) -> Response:
     """OpenAI's chat."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, wishes = read_chat(body, desk.options, _client(request))
+    ask, wishes = read_chat(body, desk.rules(served), _client(request))
     writer = ChatWriter(served, ask.tools.custom, wishes, shown=ask.thinking.shown)
     return await desk.answer(request, served, ask, writer)
 
@@ -63,10 +65,10 @@ async def completions(request: Request, desk: Desk) -> Response:
     """OpenAI's continuation of texts."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
+    desk.demand(served)
+    context = None if served.known is None else served.known.context
     read = await asyncio.to_thread(
-        read_completion, body, served.tokenizer, served.vocabulary, desk.options, _client(request)
+        read_completion, body, served.tokenizer, served.vocabulary, desk.rules(served), _client(request), context
     )
     ask, wishes, echo = read
     writer = CompletionWriter(served, wishes, echo=echo, prompts=len(ask.prompts))
@@ -77,7 +79,7 @@ async def messages(request: Request, desk: Desk) -> Response:
     """Anthropic's messages."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask = read_message(body, desk.options, _client(request))
+    ask = read_message(body, desk.rules(served), _client(request))
     return await desk.answer(request, served, ask, MessageWriter(served, ask))
 
 
@@ -85,17 +87,26 @@ async def count_tokens(request: Request, desk: Desk) -> Response:
     """Anthropic's count of a prompt's tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
-    return json_response(await asyncio.to_thread(count, body, served, desk.options))
+    desk.demand(served)
+    return json_response(await asyncio.to_thread(count, body, served, desk.rules(served)))
 
 
 async def responses(request: Request, desk: Desk) -> Response:
     """OpenAI's responses."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, echo = read_response(body, desk.options, _client(request), desk.responses)
+    ask, echo = read_response(body, desk.rules(served), _client(request), desk.responses)
     return await desk.answer(request, served, ask, ResponseWriter(served, ask, echo, desk.responses))
+
+
+async def count_input(request: Request, desk: Desk) -> Response:
+    """OpenAI's count of a response's input."""
+    body = await read_object(request, desk.options)
+    served = await desk.model(request, body.get("model"))
+    desk.demand(served)
+    ask, _ = read_response(body, desk.rules(served), _client(request), desk.responses)
+    count = await asyncio.to_thread(counted, served, ask, desk.rules(served))
+    return json_response({"object": "response.input_tokens", "input_tokens": count})
 
 
 async def one_response(request: Request, desk: Desk) -> Response:
@@ -118,16 +129,15 @@ async def tokenize(request: Request, desk: Desk) -> Response:
     """Text or conversation to tokens."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    if served.awaited:
-        served.demand()
-    return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.options))
+    desk.demand(served)
+    return json_response(await asyncio.to_thread(tokens.tokenize, body, served, desk.rules(served)))
 
 
 async def detokenize(request: Request, desk: Desk) -> Response:
     """Tokens to text."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.options))
+    return json_response(await asyncio.to_thread(tokens.detokenize, body, served, desk.rules(served)))
 
 
 async def resize(request: Request, desk: Desk) -> Response:
@@ -192,6 +202,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat, ("/chat/completions",)),
     Route("POST", "/v1/completions", completions, ("/completions",)),
     Route("POST", "/v1/responses", responses, ("/responses",)),
+    Route("POST", "/v1/responses/input_tokens", count_input, ("/responses/input_tokens",)),
     Route("GET", "/v1/responses/{name}", one_response),
     Route("DELETE", "/v1/responses/{name}", forget_response),
     Route("POST", "/v1/messages", messages),
@@ -199,6 +210,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/embeddings", embeddings, ("/embeddings",)),
     Route("GET", "/v1/models", list_models, ("/models",)),
     Route("GET", "/v1/models/{name:path}", one_model, ("/models/{name:path}",)),
+    Route("POST", "/v1/models/load", fleet.load, ("/models/load",)),
+    Route("POST", "/v1/models/unload", fleet.unload, ("/models/unload",)),
     Route("POST", "/tokenize", tokenize, ("/v1/tokenize",)),
     Route("POST", "/detokenize", detokenize, ("/v1/detokenize",)),
     Route("GET", "/health", healthy, ("/v1/health",)),

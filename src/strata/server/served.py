@@ -3,8 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from strata.errors import StrataError
 from strata.loading.files import ModelFile
@@ -25,6 +25,7 @@ class Served:
         name: what clients call it.
         client: the engine.
         aliases: other names; * stands for anything.
+        said: what a request that says nothing takes from this model, not from the server; see `Options.of`.
         awaited: it is loaded when the server starts, and until it has been there once requests are refused.
         error: why it could not be loaded.
         created: when it was put behind the server, in seconds since 1970.
@@ -37,6 +38,7 @@ class Served:
         name: str,
         *,
         aliases: tuple[str, ...] = (),
+        said: Mapping[str, Any] | None = None,
         awaited: bool = True,
     ) -> None:
         """Put a model behind the server.
@@ -46,11 +48,13 @@ class Served:
             file: the model's file, or what opens it when it is needed first.
             name: what clients call it.
             aliases: other names.
+            said: what holds for this model alone where a request says nothing.
             awaited: the engine is being loaded; otherwise whoever has it loaded says so (`loaded`).
         """
         self.name = name
         self.client = client
         self.aliases = aliases
+        self.said = said or {}
         self.awaited = awaited
         self.created = int(time.time())
         self.error: StrataError | None = None

@@ -25,7 +25,7 @@ class Answering:
         reason: why it ended; None before.
         stop: the stop string that ended it.
         calls: tool calls that are complete.
-        open: whether it ended inside its think block.
+        unfinished: "reasoning" if it ended inside its think block, "tool_call" if inside a call; else empty.
         first: when the first token came, in monotonic seconds.
         speed: tokens a second since then, by the engine's clock; None before the second.
     """
@@ -37,7 +37,7 @@ class Answering:
         self.reason: str | None = None
         self.stop: str | None = None
         self.calls = 0
-        self.open = False
+        self.unfinished = ""
         self.began = time.monotonic()
         self.first: float | None = None
         self.last: float | None = None
@@ -46,7 +46,6 @@ class Answering:
         self._ask = ask
         self._parser = OutputParser(ask.tools.declared or None, thinking=turn.inside) if turn.parsed else None
         self._answer = Answer(tokenizer, self._parser, Stops(ask.stop), report=ask.logprobs is not None)
-        self._said = 0
         self._ended: Usage | None = None
 
     @property
@@ -68,7 +67,7 @@ class Answering:
         return Usage(
             prompt=len(self.turn.submit.prompt),
             cached=self.progress.cached,
-            generated=self._said,
+            generated=self._answer.said,  # of a report in which it ended, no more than up to its end
             reading_s=(first or now) - self.began,
             decoding_s=0.0 if first is None else now - first,
         )
@@ -83,15 +82,16 @@ class Answering:
             case Progress():
                 self.progress = report
             case Tokens():
-                self._said += len(report.tokens)
                 self.last = time.monotonic()
                 self.first = self.first or self.last
-                when, said = self._begun = self._begun or (report.when, self._said)
-                if report.when > when:
-                    self.speed = (self._said - said) / (report.when - when)
             case Ended(usage=usage):
                 self._ended = usage
-        return list(self._watched(self._answer.take(report)))
+        events = list(self._watched(self._answer.take(report)))
+        if isinstance(report, Tokens):
+            when, said = self._begun = self._begun or (report.when, self._answer.said)
+            if report.when > when:
+                self.speed = (self._answer.said - said) / (report.when - when)
+        return events
 
     def _watched(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
@@ -114,7 +114,10 @@ class Answering:
 
     def _finish(self, reason: str, stop: str | None) -> None:
         self.reason, self.stop = reason, stop
-        self.open = self._parser is not None and self._parser.reasoning and not self.calls
+        if self._parser is not None and reason == "stop" and self._parser.unfinished_call:
+            self.unfinished = "tool_call"
+        elif self._parser is not None and self._parser.reasoning and not self.calls:
+            self.unfinished = "reasoning"
         if self._ask.tools.must and reason == "stop" and not self.calls:
             raise self._unasked("the model ended its turn without the call that tool_choice demands")
 

@@ -7,13 +7,14 @@
     24   h   header: JSON, padded with blanks so that the payload begins at a multiple of 64
     ..   32  BLAKE2b of everything before: the header can be trusted without reading the payload
     ..   p   payload: tensors one after the other, each at a multiple of 64
-    ..   32  BLAKE2b of everything before
+    ..   32  BLAKE2b of the header's BLAKE2b and of that of each 4 MiB of the payload (`strata.session.checksum`)
 
 A file says all that is needed to know what it is for: the fingerprint of model and settings, and the whole beginning of
 the conversation up to its end, so that no file depends on another file to be understood.
 """
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,14 +25,14 @@ import torch
 from torch import Tensor
 
 from strata.errors import StrataError
+from strata.session.checksum import DIGEST, Sums, read_summed, sealed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"StrataKV"
-VERSION = 1
+VERSION = 2
 FIXED = struct.Struct("<8sIIQ")
-DIGEST = 32
 ALIGN = 64
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""
@@ -102,16 +103,16 @@ def front(header: Header) -> bytes:
 def pieces(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """A whole file in pieces, without a second copy of the tensors."""
     begin = front(header)
-    digest = blake2b(begin, digest_size=DIGEST)
+    sums = Sums()
     yield begin
     for name, _, _ in header.tensors:
         raw = tensors[name].contiguous().flatten().view(torch.uint8).numpy().data
         padding = bytes(-raw.nbytes % ALIGN)
-        digest.update(raw)
-        digest.update(padding)
+        sums.update(raw)
+        sums.update(padding)
         yield raw
         yield padding
-    yield digest.digest()
+    yield sums.digest(begin[-DIGEST:])
 
 
 def size_of(header: Header) -> int:
@@ -139,23 +140,23 @@ def read(path: "Path") -> tuple[Header, bytes, dict[str, Tensor]]:
         StoredFileError: it is no such file, is cut off, or is damaged.
         OSError: it cannot be read.
     """
-    data = bytearray(path.read_bytes())
-    length = _check_fixed(bytes(data[: FIXED.size]), len(data))
-    begin = FIXED.size + length + DIGEST
-    header, digest = _parse_header(bytes(data[:begin]))
-    view = memoryview(data)
-    if blake2b(view[:-DIGEST], digest_size=DIGEST).digest() != view[-DIGEST:]:
-        raise StoredFileError("its checksum does not fit its contents; it is damaged")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = file.read(FIXED.size)
+        begin += file.read(_check_fixed(begin, size) + DIGEST)
+        header, digest = _parse_header(begin)
+        payload = torch.empty(size - len(begin) - DIGEST, dtype=torch.uint8)
+        try:
+            sums = read_summed(file.fileno(), len(begin), payload.numpy().data)
+        except EOFError as error:
+            raise StoredFileError("it became shorter while it was read; it is cut off") from error
+        file.seek(-DIGEST, os.SEEK_END)
+        if sealed(digest, sums) != file.read():
+            raise StoredFileError("its checksum does not fit its contents; it is damaged")
     tensors = {}
     for offset, (name, dtype, shape) in zip(_layout(header)[0], header.tensors, strict=True):
-        count = _count(shape)
-        kind = DTYPES[dtype]
-        values = (
-            torch.frombuffer(data, dtype=kind, count=count, offset=begin + offset)
-            if count
-            else torch.empty(0, dtype=kind)
-        )
-        tensors[name] = values.reshape(shape)
+        nbytes = _count(shape) * DTYPES[dtype].itemsize
+        tensors[name] = payload[offset : offset + nbytes].view(DTYPES[dtype]).reshape(shape)
     return header, digest, tensors
 
 

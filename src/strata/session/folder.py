@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
 from strata.session import fileformat
+from strata.session.checksum import DIGEST
 from strata.session.fileformat import Header, StoredFileError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Folder:
 
     def save(self, header: Header, tensors: Mapping[str, "Tensor"]) -> File:
         """Write a file some time soon. The tensors must not change any more."""
-        digest = fileformat.front(header)[-fileformat.DIGEST :]
+        digest = fileformat.front(header)[-DIGEST:]
         file = File(self.path / name_of(header), header, digest, fileformat.size_of(header))
         self._count(file.bytes - self._foreign.pop(file.path, 0), file.bytes)  # one that was damaged is replaced
         self._jobs.put(lambda: self._save(file, tensors))

@@ -20,6 +20,7 @@ from strata.engine import (
     Usage,
     step,
 )
+from strata.engine.drafting.timings import Start
 from strata.errors import StrataError
 from strata.model.network import PASS_ROWS
 from strata.session import room
@@ -120,6 +121,7 @@ class Scheduler:
         options: settings.
         trace: where to note passes and windows.
         clock: seconds that only grow.
+        start: what windows took when they were measured before; None begins with nothing.
 
     Raises:
         StrataError: the folder cannot be used.
@@ -132,6 +134,7 @@ class Scheduler:
         *,
         trace: Trace | None = None,
         clock: Callable[[], float] = time.monotonic,
+        start: Start | None = None,
     ) -> None:
         self._network = network
         self._options = o = options or Options()
@@ -140,10 +143,11 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
-        self._timings = Timings(network.miss)
+        self._timings = Timings(network.miss, start)
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
+        self._due: list[tuple[Conversation, bool]] = []  # to be kept before anything else is computed
         self._progress: list[Read] = []
         self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
         self._reads, self._answers = Speed(), Speed()
@@ -202,6 +206,7 @@ class Scheduler:
             What happened, by the id of the request. The last event of every request is a Finish.
         """
         self._progress = []
+        self._keep_due()
         self._store.catch_up()
         events = self._ended_early()
         live = self._live(events)
@@ -261,6 +266,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Write everything that is kept to files, and give the folder back. Unfinished requests are not finished."""
+        self._keep_due()
         self._store.close()
 
     def _ended_early(self) -> list[tuple[str, Event]]:
@@ -330,7 +336,9 @@ class Scheduler:
         self._progress.append(Read(name, generation.read_tokens, total, conversation.cached))
         length = generation.state.length
         if length in conversation.boundaries and not (generation.finished and generation.finished.error):
-            self._keep(conversation, marked=length in conversation.request.marks)
+            self._due.append((conversation, length in conversation.request.marks))
+        if generation.reading or generation.finished:
+            self._keep_due()  # otherwise its first token need not wait for the copy
         return self._happened(conversation, happened)
 
     def _window(self, names: list[str]) -> list[tuple[str, Event]]:
@@ -419,6 +427,12 @@ class Scheduler:
             self._release(conversation, None)
         self._queue.remove(request.id)
         del self._all[request.id]
+
+    def _keep_due(self) -> None:
+        """Keep what has been put off until whoever waits had the first token."""
+        while self._due:
+            conversation, marked = self._due.pop()
+            self._keep(conversation, marked=marked)
 
     def _keep(self, conversation: Conversation, *, marked: bool = False, save: bool = False) -> None:
         """Keep the state of a request as it is now."""

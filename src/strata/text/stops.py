@@ -1,6 +1,8 @@
 """Texts that end an answer."""
 
+from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from strata.errors import RequestError
@@ -72,9 +74,10 @@ class Stops:
         return matched
 
 
-def _failures(string: str) -> list[int]:
+@lru_cache(128)  # all answers to a request, and most requests of a client, have the same
+def _failures(string: str) -> "array[int]":
     """For each beginning of a string, how many characters of its own beginning it ends with, itself apart."""
-    failures = [0] * len(string)
+    failures = array("i", bytes(4 * len(string)))
     matched = 0
     for place in range(1, len(string)):
         while matched and string[matched] != string[place]:

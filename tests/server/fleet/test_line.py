@@ -36,6 +36,7 @@ class Fleet(RuleBasedStateMachine):
         self.waiting: dict[int, tuple[str, float]] = {}
         self.running: dict[int, str] = {}
         self.worked: dict[str, float] = {}
+        self.leaving: set[str] = set()
         self.early = early
         self.step()
 
@@ -56,17 +57,20 @@ class Fleet(RuleBasedStateMachine):
                     idle = self.specs[name].idle
                     rested = idle is not None and self.now >= self.worked[name] + idle
                     pushed = any(self.phases[model] is Phase.ASLEEP for model, _ in self.waiting.values())
-                    assert rested or pushed, "it went without a reason"
+                    assert rested or pushed or name in self.leaving, "it went without a reason"
+                    self.leaving.discard(name)
                     self.phases[name] = Phase.ENDING
                 case Admit(ticket=ticket):
                     assert isinstance(ticket, int)
                     name, _ = self.waiting.pop(ticket)
                     assert self.phases[name] is Phase.READY
+                    assert name not in self.leaving, "one that is to go takes more work"
                     older = [t for t, (model, _) in self.waiting.items() if model == name and t < ticket]
                     assert not older, "a later request for the same model went first"
                     self.running[ticket] = name
                     self.worked[name] = self.now
         assert self.line.step(self.now) == [], "a second look finds more to do"
+        assert self.leaving <= set(self.running.values()), "it has no work and does not go"
         return actions
 
     def fits(self) -> None:
@@ -116,9 +120,18 @@ class Fleet(RuleBasedStateMachine):
 
     @precondition(lambda self: Phase.READY in self.phases.values())
     @rule(data=st.data())
+    def one_is_to_go(self, data) -> None:
+        name = data.draw(st.sampled_from([n for n, phase in self.phases.items() if phase is Phase.READY]))
+        self.line.release(name)
+        self.leaving.add(name)
+        self.step()
+
+    @precondition(lambda self: Phase.READY in self.phases.values())
+    @rule(data=st.data())
     def a_ready_one_is_lost(self, data) -> None:
         name = data.draw(st.sampled_from([n for n, phase in self.phases.items() if phase is Phase.READY]))
         self.line.gone(name)
+        self.leaving.discard(name)
         self.phases[name] = Phase.ASLEEP
         for ticket in [t for t, model in self.running.items() if model == name]:
             del self.running[ticket]
@@ -136,10 +149,11 @@ class Fleet(RuleBasedStateMachine):
     def it_says_how_things_are(self) -> None:
         for name in NAMES:
             assert self.line.phase(name) is self.phases[name]
+            assert self.line.leaving(name) is (name in self.leaving)
             assert self.line.waiting(name) == sum(model == name for model, _ in self.waiting.values())
             assert self.line.running(name) == sum(model == name for model in self.running.values())
         ready = [name for name, phase in self.phases.items() if phase is Phase.READY]
-        stuck = [name for name, _ in self.waiting.values() if name in ready]
+        stuck = [name for name, _ in self.waiting.values() if name in ready and name not in self.leaving]
         claims = [name for name, _ in self.waiting.values() if name not in ready]
         assert claims or not stuck, "a request waits for a model that is there, and nobody else does"
 
@@ -315,3 +329,19 @@ def test_what_was_closed_stays_the_next_to_go() -> None:
     assert one.step(8) == []
     one.leave(2, 9)
     swap(one, "a", "c", 9)
+
+
+def test_one_that_is_to_go_ends_its_answers_and_comes_back_for_those_that_wait() -> None:
+    one = line()
+    one.want(1, "a", 0)
+    load(one, "a", 0)
+    assert one.step(0) == [Admit(1)]
+    one.release("a")
+    one.want(2, "a", 1)
+    assert one.step(1) == []
+    one.leave(1, 2)
+    assert one.step(2) == [Unload("a")]
+    assert not one.leaving("a")
+    one.gone("a")
+    load(one, "a", 3)
+    assert one.step(3) == [Admit(2)]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Mixer
+from strata.ops.gpu.arrivals import between
 from strata.ops.gpu.pool import KINDS, GpuState
 
 STAGING = 64 << 20
@@ -109,7 +110,7 @@ class GpuParts:
             state.mtp.cells.pool.reserve(state.mtp.cells, max(0, length - 1))
         for group in self._tables:
             if rows[group.names[0]]:
-                self._fill(group, [torch.cat(tuple(rows[name])) for name in group.names])
+                self._fill(group, [rows[name] for name in group.names])
         if self._recurrent:
             pool.states[state.place] = pool.arrival([singles[f"{name}.s"] for name in self._recurrent])
             pool.tails[state.slot] = pool.arrival([singles[f"{name}.tail"] for name in self._recurrent])
@@ -126,14 +127,17 @@ class GpuParts:
             fine = torch.isfinite(_numbers(here)).flatten(1).all(1).tolist()
             self._broken |= {name for name, good in zip(names, fine, strict=True) if not good}
 
-    def _fill(self, group: "_Group", given: Sequence[Tensor]) -> None:
-        """Write rows from the first on; what is behind them on the last page means nothing."""
+    def _fill(self, group: "_Group", given: Sequence[Sequence[Tensor]]) -> None:
+        """Write rows from the first on, of each table in parts; what is behind them on the last page means nothing."""
         per_page, like = group.tables[0].shape[1], group.tables[0]
-        for pages, _, out, count in _pieces(group, 0, len(given[0])):
+        pieces = list(_pieces(group, 0, sum(len(part) for part in given[0])))
+        laid = ([between(parts, out, out + count) for parts in given] for _, _, out, count in pieces)
+        for (pages, _, _, count), rows in zip(pieces, self._pool.arrivals.stacked(laid), strict=True):
             whole = like.new_zeros((len(group.tables), len(pages) * per_page, *like.shape[2:]))
-            whole[:, :count] = self._pool.arrival([one[out : out + count] for one in given])
+            whole[:, :count] = rows
+            where = torch.tensor(pages, device=like.device)
             for table, part in zip(group.tables, whole, strict=True):
-                table[pages] = part.unflatten(0, (-1, per_page))
+                table.index_copy_(0, where, part.unflatten(0, (-1, per_page)))
 
 
 def _numbers(here: Tensor) -> Tensor:

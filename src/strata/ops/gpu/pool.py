@@ -12,6 +12,7 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
 from strata.model.kv import codec
+from strata.ops.gpu.arrivals import Arrivals
 from strata.ops.qsa.gpu import PAGE as _PAGE
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Pool:
         table: int32 [slots, pages of the longest conversation].
         ngram_tails: float32 [slots, (taps-1)*n, S*H].
         history: int32 [slots, n-1].
+        arrivals: through which conversations come back.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Pool:
         self._places = list(reversed(range(len(self.states))))
         self._pages = list(reversed(range(pages)))
         self._staging: Tensor | None = None
+        self.arrivals = Arrivals(device)
         self._lent: dict[int, None] = {}  # places of windows that were not committed yet, the oldest first
         self._begun: weakref.WeakSet[GpuState] = weakref.WeakSet()
 

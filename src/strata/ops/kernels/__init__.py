@@ -20,8 +20,6 @@ from strata.ops.kernels.window import window
 from strata.ops.matvec.float_kernel import float_kernel
 from strata.ops.matvec.floats import constants as float_constants
 from strata.ops.matvec.kernel import product_kernel, quantise_kernel
-from strata.ops.matvec.together import constants as together_constants
-from strata.ops.matvec.together_kernel import together_kernel
 from strata.ops.matvec.variants import VARIANTS as MATVEC_VARIANTS
 from strata.ops.planes import LAYOUTS
 from strata.ops.variants import Tile, resolve
@@ -87,25 +85,6 @@ def _down(arch: int, block_type: str, most: int, tile: Tile, beside: str | None 
     return Kernel(name, down_kernel, signature, constants, aligned, tile.warps)
 
 
-def _together(arch: int, name: str, kinds: tuple[str | None, ...], floats: str, count: int, rows: int) -> Kernel:
-    """Projections of a layer in one launch: ``count`` float matrices and those of ``kinds``."""
-    tile = resolve(MATVEC_VARIANTS, "together", arch, str(kinds[0]), rows, _HIDDEN, 16384).tile
-    signature = {"x": "*fp32", "q": "*i32", "s": "*fp32", "z": "*fp32"}
-    signature |= {f"f{i}": f"*{floats}" if i < count else "*fp32" for i in range(2)}
-    signature |= {"fout0": "*fp32", "fout1": "*fp32", "fn0": "i32", "fn1": "i32"}
-    signature |= {f"w{i}": "*fp32" if kind is None else "*u8" for i, kind in enumerate(kinds)}
-    signature |= {f"table{i}": "*fp32" if kind is None else "*i16" for i, kind in enumerate(kinds)}
-    signature |= {f"out{i}": "*fp32" for i in range(3)} | {f"n{i}": "i32" for i in range(3)}
-    constants = {
-        "FLOATS": count, **{f"KIND{i}": kind for i, kind in enumerate(kinds)},
-        **together_constants(_HIDDEN, rows, tile), "PDL": arch >= FIRST,
-    }  # fmt: skip
-    aligned = tuple(key for key, kind in signature.items() if kind.startswith("*"))
-    return Kernel(
-        f"together.{name}.T{rows}", together_kernel, signature, constants, aligned, tile.warps, normative=False
-    )
-
-
 def _others(arch: int) -> Iterator[Kernel]:
     yield Kernel(
         "quantise", quantise_kernel, {"x": "*fp32", "q": "*i8", "s": "*fp32", "z": "*fp32", "B": "i32"},
@@ -124,9 +103,6 @@ def _others(arch: int) -> Iterator[Kernel]:
         {"SHARED": True, "BLOCK": 256, "PDL": arch >= FIRST},
         (*pointers, "N"), warps=2,
     )  # fmt: skip
-    for rows in _ROWS:
-        yield _together(arch, "gdn", ("Q5_K", "Q5_K", None), "fp32", 1, rows)
-        yield _together(arch, "qsa", ("Q5_K", "Q5_K", "Q5_K"), "bf16", 2, rows)
     for kind in ("fp32", "bf16", "fp16"):
         for width in (_HIDDEN, 10240, 320):
             for rows in _ROWS:

@@ -39,8 +39,6 @@ VARIANTS: tuple[Variant, ...] = (
         "0.1 to 5 million weights a second",
         archs=(0,),
     ),
-    Variant("together", "interpreted", Tile(rows=64), "as there", "as there", archs=(0,)),
-    Variant("together", "four", Tile(tiles=2, ahead=2), "as one matrix of many rows", "not measured"),
     _variant("eights", Tile(rows=4, tiles=2, step=8, ahead=2), "10 blocks: no more than 6 idle", widths=(32, 512)),
     _variant("short", Tile(rows=8, step=4), "20 blocks in 5 steps of 4: no idle threads", widths=(513, 1024)),
     _variant(

@@ -142,9 +142,13 @@ class Fleet:
 
     def state(self, served: Served) -> str:
         """What a model is doing: the state of its engine, `unloading` while that ends."""
-        if self._line.phase(served.name) is Phase.ENDING:
+        if self._line.phase(served.name) is Phase.ENDING or self._line.leaving(served.name):
             return "unloading"
         return str(served.status.state)
+
+    def fixed(self, served: Served) -> bool:
+        """Whether a model is always there: nobody waits here until it is loaded."""
+        return self._members[served.name].fixed
 
     def waiting(self, served: Served) -> int:
         """Requests that wait until their model is there."""
@@ -169,6 +173,66 @@ class Fleet:
             ApiError: it cannot be loaded, or not in time.
             QueueFullError: too many wait for it already.
         """
+        ticket, told = self._join(served)
+        if not told.done():
+            on_wait()
+        await self._admitted(served, ticket, told)
+        return lambda: self._leave(ticket)
+
+    async def load(self, served: Served, *, wait: bool) -> None:
+        """Have a model loaded, as a request for it would, and let it be.
+
+        Args:
+            served: the model.
+            wait: until it is there.
+
+        Raises:
+            ApiError: it cannot be loaded, or not in time.
+            QueueFullError: too many wait for it already.
+        """
+        ticket, told = self._join(served)
+        if wait:
+            await self._admitted(served, ticket, told)
+
+        def over(told: asyncio.Future[None]) -> None:
+            if not told.cancelled():
+                told.exception()  # which the model's history has, too
+            self._leave(ticket)
+
+        told.add_done_callback(over)
+
+    async def unload(self, served: Served, *, wait: bool) -> None:
+        """Have a model go as soon as its answers have ended; requests that come meanwhile load it again after that.
+
+        Args:
+            served: the model.
+            wait: until it has gone.
+
+        Raises:
+            ApiError: it may not go, is being loaded, or has not gone in time.
+        """
+        name, begun = served.name, self._clock()
+        if self._members[name].fixed:
+            raise ApiError(409, f"the model {name!r} is always loaded as long as this server runs", code="fixed")
+        if self._line.phase(name) is Phase.LOADING:
+            text = f"the model {name!r} is being loaded; it can be unloaded when it is there"
+            raise ApiError(409, text, code="loading", retry=5)
+        if self._line.phase(name) is Phase.READY:
+            self._line.release(name)
+            self._do()
+        while wait and (self._line.leaving(name) or self._line.phase(name) is Phase.ENDING):
+            if self._clock() - begun > self._wait:
+                text = f"the model {name!r} still has answers under way; it goes when they have ended"
+                raise ApiError(503, text, code="busy", retry=5)
+            await asyncio.sleep(0.02)
+
+    def _join(self, served: Served) -> tuple[Ticket, "asyncio.Future[None]"]:
+        """Get in line for a model.
+
+        Raises:
+            ApiError: it could not be loaded a moment ago, and others would have to go for another try.
+            QueueFullError: too many wait for it already.
+        """
         name, now = served.name, self._clock()
         there = self._line.phase(name) is Phase.READY
         failed = self.history[name]
@@ -181,8 +245,15 @@ class Fleet:
         self._told[ticket] = told
         self._line.want(ticket, name, now)
         self._do()
-        if not told.done():
-            on_wait()
+        return ticket, told
+
+    async def _admitted(self, served: Served, ticket: Ticket, told: "asyncio.Future[None]") -> None:
+        """Wait for one's turn.
+
+        Raises:
+            ApiError: the model cannot be loaded, or not in time.
+        """
+        name = served.name
         try:
             async with asyncio.timeout(self._wait):
                 await told
@@ -195,7 +266,6 @@ class Fleet:
         except BaseException:
             self._leave(ticket)
             raise
-        return lambda: self._leave(ticket)
 
     # ---- its life
 

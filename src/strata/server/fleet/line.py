@@ -82,6 +82,7 @@ class _Model:
     admitted: float = -math.inf  # when it got its last request
     used: float = -math.inf  # when it last had something to do
     wanted: bool = False  # to be loaded without a request
+    leaving: bool = False  # to go as soon as it has no work
     failures: int = 0  # in a row
     running: set[Ticket] = field(default_factory=set)
 
@@ -150,7 +151,17 @@ class Line:
 
     def gone(self, name: str) -> None:
         """A model has gone, whether it was told to or not. Requests that use it leave by themselves."""
-        self._models[name].phase = Phase.ASLEEP
+        self._models[name].phase, self._models[name].leaving = Phase.ASLEEP, False
+
+    def release(self, name: str) -> None:
+        """A model is not needed any more: it takes no new requests and goes when its last answer has ended.
+
+        Requests that come meanwhile wait for it to be loaded again.
+        """
+        model = self._models[name]
+        assert model.phase is Phase.READY, model
+        assert not model.spec.fixed, "it is always there"
+        model.leaving = True
 
     # ---- what is to be done
 
@@ -163,6 +174,7 @@ class Line:
         for name, model in self._models.items():
             if model.wanted and model.phase is Phase.ASLEEP and self._fits(name):
                 actions.append(self._load(name))
+        actions += self._released(closed)
         for ticket, waiting in list(self._line.items()):
             model = self._models[waiting.model]
             if model.phase is Phase.READY and waiting.model not in closed:
@@ -193,6 +205,10 @@ class Line:
         """Where a model is."""
         return self._models[name].phase
 
+    def leaving(self, name: str) -> bool:
+        """Whether a model that is there goes as soon as it has no work."""
+        return self._models[name].leaving
+
     def waiting(self, name: str) -> int:
         """Requests that wait for a model."""
         return sum(waiting.model == name for waiting in self._line.values())
@@ -216,7 +232,7 @@ class Line:
         return Load(name)
 
     def _unload(self, name: str) -> Unload:
-        self._models[name].phase = Phase.ENDING
+        self._models[name].phase, self._models[name].leaving = Phase.ENDING, False
         return Unload(name)
 
     def _fits(self, name: str, gone: Iterable[str] = ()) -> bool:
@@ -251,6 +267,12 @@ class Line:
         else:
             self._due = min(self._due, end)
         return []
+
+    def _released(self, closed: set[str]) -> list[Action]:
+        """Those that are to go take nothing more, and go once they have nothing to do."""
+        leaving = [model for model in self._models.values() if model.leaving]
+        closed.update(model.spec.name for model in leaving)
+        return [self._unload(model.spec.name) for model in leaving if not model.running]
 
     def _idle(self, now: float) -> list[Action]:
         actions: list[Action] = []

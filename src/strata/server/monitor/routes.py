@@ -37,8 +37,7 @@ async def trace(request: Request, desk: Desk) -> Response:
     """The last windows in the trace format of Chrome and Perfetto."""
     windows = _whole(request, "windows", WINDOWS, MOST_WINDOWS)
     served = await desk.model(request, request.query_params.get("model"))
-    if served.awaited:
-        served.demand()
+    desk.demand(served)
     asked = served.client.ask_trace(windows)
     try:
         async with asyncio.timeout(_SECONDS):

@@ -51,7 +51,7 @@ def chat() -> Schema:
     return record(
         {
             **_ignored(CHAT_IGNORED),
-            "model": ANY,
+            "model": maybe("string"),
             "messages": _listed(message, minItems=1),
             "tools": maybe("array", items=tool),
             "tool_choice": choice,
@@ -87,7 +87,7 @@ def completion() -> Schema:
     return record(
         {
             **_ignored(CHAT_IGNORED),
-            "model": ANY,
+            "model": maybe("string"),
             "prompt": prompt,
             "suffix": maybe("string"),
             "n": maybe("integer", minimum=1, maximum=16),
@@ -113,7 +113,7 @@ def response() -> Schema:
     return record(
         {
             **_ignored(RESPONSES_IGNORED),
-            "model": ANY,
+            "model": maybe("string"),
             "input": {"anyOf": [{"type": "string"}, _listed({"type": ["object", "string"]}, minItems=1)]},
             "instructions": maybe("string"),
             "tools": maybe("array", items={"type": "object"}),
@@ -154,7 +154,7 @@ def message() -> Schema:
     return record(
         {
             **_ignored(MESSAGES_IGNORED),
-            "model": ANY,
+            "model": maybe("string"),
             "messages": _listed(turn, minItems=1),
             "system": {"type": ["string", "array", "null"]},
             "max_tokens": MOST,
@@ -175,12 +175,17 @@ def message() -> Schema:
     )
 
 
+def load() -> Schema:
+    """/v1/models/load and unload."""
+    return record({"model": maybe("string"), "wait": maybe("boolean")}, null=False)
+
+
 def tokenize() -> Schema:
     """/tokenize: a text, or all that a chat request may have."""
     text = record(
         {
             "content": {"type": "string"},
-            "model": ANY,
+            "model": maybe("string"),
             "with_pieces": maybe("boolean"),
             "parse_special": maybe("boolean"),
             "add_special": maybe("boolean"),
@@ -196,7 +201,7 @@ def tokenize() -> Schema:
 def detokenize() -> Schema:
     """/detokenize."""
     ids = _listed({"type": "integer", "minimum": 0})
-    return record({"tokens": ids, "model": ANY}, ["tokens"], null=False)
+    return record({"tokens": ids, "model": maybe("string")}, ["tokens"], null=False)
 
 
 def vram() -> Schema:
@@ -208,4 +213,4 @@ def vram() -> Schema:
         ],
         "description": "bytes, or a text such as 12GB: all that the model may take of its GPU's memory",
     }
-    return record({"vram": size, "model": ANY}, ["vram"], null=False)
+    return record({"vram": size, "model": maybe("string")}, ["vram"], null=False)

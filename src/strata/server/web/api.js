@@ -35,7 +35,7 @@ export class Api {
     for (;;) {
       const key = this.#keys.current;
       const headers = {};
-      if (key) headers.authorization = `Bearer ${key}`;
+      if (key) headers.authorization = `Bearer ${binary(key)}`;
       if (body !== undefined) headers["content-type"] = "application/json";
       let response;
       try {
@@ -126,6 +126,11 @@ export function sleep(milliseconds, signal) {
     const timer = setTimeout(done, milliseconds);
     signal?.addEventListener("abort", done);
   });
+}
+
+/** A text as the bytes of its UTF-8, one character for each: headers can have no others. */
+function binary(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
 async function failure(response) {

@@ -1,5 +1,6 @@
 """Which tokens a grammar allows, token by token."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
@@ -8,6 +9,9 @@ from llguidance import LLMatcher
 
 from strata.errors import StrataError
 from strata.text.grammar.gate import Gate, Mask
+
+STEPS = 4
+"""Tokens of an answer that are tried before it begins."""
 
 
 class GrammarError(StrataError):
@@ -68,6 +72,25 @@ class GrammarConstraint:
         self._mask = None
         if not self._matcher.consume_token(token):
             self._check()
+
+    def begin(self, lead: Sequence[int] = ()) -> None:
+        """Try the first steps of an answer, which some grammars never get to: nothing fits them, or they are too large.
+
+        Args:
+            lead: tokens that may stand before everything else.
+
+        Raises:
+            GrammarError: no answer can be begun.
+        """
+        twin = self.fork()
+        twin._gate = None  # noqa: SLF001  # the same class
+        for token in lead:
+            twin.advance(token)
+        for _ in range(STEPS):
+            mask = twin.allowed()
+            if twin.finished or not mask.any():
+                return
+            twin.advance(int(mask.argmax()))
 
     def forced(self) -> list[int]:
         """Tokens that spell what must come next, as the tokenizer would write it; the model may spell it otherwise."""

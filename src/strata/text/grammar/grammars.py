@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from strata.errors import RequestError
-from strata.text.grammar.constraint import GrammarConstraint
+from strata.text.grammar.constraint import GrammarConstraint, GrammarError
 from strata.text.grammar.gate import Gate
 from strata.text.grammar.grammar import Grammar, Kind
 from strata.text.grammar.panic import FAULT, no_panic
@@ -86,7 +86,16 @@ class Grammars:
             matcher = LLMatcher(tokens, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise _unusable(grammar, matcher.get_error())
-        return GrammarConstraint(matcher, self._vocabulary, None if after is None else self._gate(after, bool(calls)))
+        gate = None if after is None else self._gate(after, bool(calls))
+        constraint = GrammarConstraint(matcher, self._vocabulary, gate)
+        try:
+            with no_panic():
+                constraint.begin()
+                if after is not None:
+                    constraint.begin(self._tokenizer.encode("\n\n"))
+        except GrammarError as wrong:
+            raise _unusable(grammar, f"no answer can be begun with it: {wrong}") from None
+        return constraint
 
     def _tokens(self) -> LLTokenizer:
         with self._lock:

@@ -20,6 +20,7 @@ _JSON_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, as the model has escaped it; no text can hold it
 _MOST_EXACT = 2**53  # beyond it a float does not tell one integer from the next
 
 
@@ -136,7 +137,7 @@ def _container(text: str, allowed: Kinds, schema: Any, root: Mapping[str, Any]) 
         value = json.loads(text)
         if kind_of(value) not in allowed:
             return None
-        return json.dumps(_typed(value, schema, root), ensure_ascii=False, allow_nan=False)
+        return _HALF.sub("\ufffd", json.dumps(_typed(value, schema, root), ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):  # not JSON, or NaN, or an endless nest of brackets
         return None
 

@@ -60,7 +60,7 @@ def _user(content: Any, where: str) -> list[dict[str, Any]]:
             result = {"role": "tool", "content": _result(block.get("content"), place)}
             name = block.get("tool_use_id")
             found.append(result | ({"tool_call_id": name} if isinstance(name, str) else {}))
-        else:
+        elif not _hosted(block["type"]):
             texts.append(_text(block, place))
     flush()
     return found or [{"role": "user", "content": ""}]
@@ -79,7 +79,7 @@ def _assistant(content: Any, where: str) -> dict[str, Any]:
             if not isinstance(thought, str):
                 raise bad(f"{place}.thinking must be a text, not {shown(thought)}", place)
             thoughts.append(thought)
-        elif kind == "redacted_thinking":
+        elif kind == "redacted_thinking" or _hosted(kind):
             continue  # another service's, which nobody here can read
         elif kind == "tool_use":
             function = {"name": block.get("name"), "arguments": block.get("input") or {}}
@@ -92,6 +92,11 @@ def _assistant(content: Any, where: str) -> dict[str, Any]:
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def _hosted(kind: str) -> bool:
+    """Whether a block belongs to a tool that Anthropic has run; those tools are left out, too."""
+    return kind in {"server_tool_use", "mcp_tool_use", "container_upload"} or kind.endswith("_tool_result")
 
 
 def _result(content: Any, where: str) -> str:

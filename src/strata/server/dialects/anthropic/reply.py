@@ -92,9 +92,9 @@ class MessageWriter:
         """The last event."""
         return sse.event("message_stop", {"type": "message_stop"})
 
-    def failed(self, run: Run, error: ApiError) -> bytes:  # noqa: ARG002
+    def failed(self, run: Run, error: ApiError) -> bytes:
         """The error in place of an end."""
-        return sse.event("error", error_body(error))
+        return sse.event("error", error_body(error, run.name))
 
     def _in_block(self, kind: str, text: str) -> list[bytes]:
         parts: list[bytes] = []
@@ -152,7 +152,8 @@ def _ending(answer: Answering) -> dict[str, Any]:
     else:
         reason = "tool_use" if answer.calls else "end_turn"
     told: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop}
-    return told | ({"unfinished": "thinking"} if answer.open else {})
+    words = {"reasoning": "thinking", "tool_call": "tool_use"}
+    return told | ({"unfinished": words[answer.unfinished]} if answer.unfinished else {})
 
 
 def _usage(answer: Answering) -> dict[str, int]:

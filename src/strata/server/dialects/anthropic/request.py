@@ -14,7 +14,8 @@ from strata.server.thinking import Found, read_anthropic
 
 IGNORED = frozenset({
     "metadata", "service_tier", "context_management", "anthropic_beta", "anthropic_version", "betas", "inference_geo",
-    "cache_control", "speed", "user_profile_id", "diagnostics",
+    "cache_control", "speed", "user_profile_id", "diagnostics", "workspace_id", "billing_policy", "fallbacks",
+    "compaction",
 })  # fmt: skip
 """Fields that change nothing here, for reasons that docs/server.md gives."""
 
@@ -25,12 +26,13 @@ def read_message(body: dict[str, Any], options: Options, client: str) -> Ask:
     Raises:
         ApiError: names the field that is wrong.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     messages = (*read_system(fields.any("system")), *read_messages(fields.any("messages")))
     found = Found()
     read_anthropic(fields.object("thinking"), found)
     form = _form(fields, found)
+    _check_thread(fields.object("thread"))
     sampling = {name: fields.number(name) for name in ("temperature", "top_p")}
     sampling |= {"top_k": fields.integer("top_k"), "seed": fields.integer("seed")}
     ask = Ask(
@@ -44,8 +46,15 @@ def read_message(body: dict[str, Any], options: Options, client: str) -> Ask:
         stream=fields.flag("stream") or False,
         client=client,
     )
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask
+
+
+def _check_thread(thread: Fields | None) -> None:
+    """A conversation that the server would keep: beginning one is a wish that costs nothing, going on needs one."""
+    if thread is None or thread.any("type") == "create":
+        return
+    raise bad("thread is not supported; send the whole conversation as messages", "thread", "unsupported_parameter")
 
 
 def _form(fields: Fields, found: Found) -> dict[str, Any] | None:

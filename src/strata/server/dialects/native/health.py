@@ -48,8 +48,9 @@ def props(desk: Desk, served: Served) -> dict[str, Any]:
         "modalities": {"vision": False, "audio": False},
     }
     if ready is not None:
-        drafts = desk.options.drafting.get("depth", 0)
-        sampling = {**ready.sampling, **desk.options.sampling}
+        rules = desk.rules(served)
+        drafts = rules.drafting.get("depth", 0)
+        sampling = {**ready.sampling, **rules.sampling}
         told |= {
             "model": ready.model,
             "engine": ready.engine,

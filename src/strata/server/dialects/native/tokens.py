@@ -12,7 +12,7 @@ from strata.server.served import Served
 
 def tokenize(body: dict[str, Any], served: Served, options: Options) -> dict[str, Any]:
     """Tokens of a text (``content`` or ``prompt``), or of the prompt that a conversation makes (``messages``)."""
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     pieces = fields.flag("with_pieces")
     if "messages" in fields:
         rest = {name: value for name, value in body.items() if name not in {"with_pieces", "add_special"}}
@@ -25,7 +25,7 @@ def tokenize(body: dict[str, Any], served: Served, options: Options) -> dict[str
             raise bad("tokenize needs content or prompt, a text, or messages", "content")
         fields.flag("add_special")
         fields.any("model")
-        fields.end(("add_special_tokens", "return_token_strs"), strict=options.strict)
+        fields.end(("add_special_tokens", "return_token_strs"))
         ids = served.tokenizer.encode(text, special=special)
     tokens: list[Any] = list(ids)
     if pieces:
@@ -36,7 +36,7 @@ def tokenize(body: dict[str, Any], served: Served, options: Options) -> dict[str
 
 def detokenize(body: dict[str, Any], served: Served, options: Options) -> dict[str, Any]:
     """The text of tokens, control tokens shown."""
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     ids = fields.items("tokens")
     if ids is None:
@@ -45,7 +45,7 @@ def detokenize(body: dict[str, Any], served: Served, options: Options) -> dict[s
     for token in ids:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
             raise bad(f"tokens holds {shown(token)}; token ids are from 0 to {size - 1}", "tokens")
-    fields.end(strict=options.strict)
+    fields.end()
     text = served.tokenizer.decode(ids, special=True)
     return {"content": text, "prompt": text}
 

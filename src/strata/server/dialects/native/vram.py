@@ -27,7 +27,7 @@ def read(body: dict[str, Any], options: Options) -> int:
     Raises:
         ApiError: there is none.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     value = fields.any("vram")
     if value is None:
@@ -40,7 +40,7 @@ def read(body: dict[str, Any], options: Options) -> int:
         raise fields.wrong("vram", Bytes().meaning, value) from None
     if not 1 <= vram <= MOST:
         raise bad(f"vram must be from 1 to {MOST} bytes", "vram")
-    fields.end(strict=options.strict)
+    fields.end()
     return vram
 
 

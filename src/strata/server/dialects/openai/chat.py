@@ -16,7 +16,7 @@ IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "verbosity", "prediction", "cache_prompt", "id_slot", "timings_per_token", "provider", "transforms", "route",
     "models", "skip_special_tokens", "spaces_between_special_tokens", "session_id", "chat_id", "request_id",
-    "litellm_call_id",
+    "litellm_call_id", "prompt_cache_options", "moderation",
 })  # fmt: skip
 """Fields that change nothing here, for reasons that docs/server.md gives."""
 
@@ -43,7 +43,7 @@ def read_chat(body: dict[str, Any], options: Options, client: str) -> tuple[Ask,
     Raises:
         ApiError: names the field that is wrong.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     messages = fields.items("messages")
     if messages is None:
@@ -64,7 +64,7 @@ def read_chat(body: dict[str, Any], options: Options, client: str) -> tuple[Ask,
     )
     wishes = _wishes(fields)
     _check_few(fields, messages)
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask, wishes
 
 

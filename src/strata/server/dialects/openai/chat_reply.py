@@ -165,5 +165,5 @@ def plain_input(arguments: str) -> str:
 
 
 def _flag(answer: Answering, reason: str | None) -> dict[str, Any]:
-    """Says that an answer ended inside its thoughts, so that an empty one is not taken for a whole one."""
-    return {"unfinished": "reasoning"} if reason is not None and answer.open else {}
+    """Says that an answer ended inside its thoughts or a call, so that it is not taken for a whole one."""
+    return {"unfinished": answer.unfinished} if reason is not None and answer.unfinished else {}

@@ -10,6 +10,7 @@ from strata.server.dialects.openai.sampling import read_most, read_sampling
 from strata.server.errors import bad
 from strata.server.fields import Fields, shown
 from strata.server.forms import read_form
+from strata.server.length import check_length
 from strata.server.options import Options
 from strata.text import Tokenizer
 
@@ -19,16 +20,28 @@ PROMPTS = 64
 
 
 def read_completion(
-    body: dict[str, Any], tokenizer: Tokenizer, vocabulary: int, options: Options, client: str
+    body: dict[str, Any],
+    tokenizer: Tokenizer,
+    vocabulary: int,
+    options: Options,
+    client: str,
+    context: int | None = None,
 ) -> tuple[Ask, Wishes, bool]:
     """Read a request; the last of what comes back says whether the prompt is repeated before the answer.
 
+    `context` is how many tokens the model holds, if that is known.
+
     Raises:
-        ApiError: names the field that is wrong.
+        ApiError: names the field that is wrong, or the prompt does not fit.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     suffix = fields.text("suffix")
+    if context is not None:
+        given = body.get("prompt")
+        for text in (*(given if isinstance(given, list) else [given]), suffix):
+            if isinstance(text, str):
+                check_length([text], tokenizer, context, "prompt")
     texts = read_prompts(fields.any("prompt"), tokenizer, vocabulary)
     if suffix:
         texts = [_around(ids, suffix, tokenizer) for ids in texts]
@@ -57,7 +70,7 @@ def read_completion(
         priority=fields.integer("priority", -1000, 1000) or 0,
         client=client,
     )
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     return ask, wishes, echo
 
 

@@ -39,7 +39,7 @@ class CompletionWriter:
         self._wishes, self._echo, self._prompts = wishes, echo, prompts
         self._gathered: dict[int, Transcript] = {}
         self._chosen: dict[int, list[Chosen]] = {}
-        self._length: dict[int, int] = {}
+        self._probable: dict[int, logprobs.Completion] = {}
 
     def note(self, answer: Answering, events: list[Event]) -> None:
         """Gather."""
@@ -88,15 +88,16 @@ class CompletionWriter:
 
     def _chunk(self, answer: Answering, text: str, reason: str | None = None, **more: Any) -> bytes:
         chosen = self._chosen.pop(answer.index, [])
-        start = self._length.get(answer.index, 0)
-        probable = logprobs.of_completion(chosen, self._tokenizer, start) if chosen else None
-        self._length[answer.index] = start + sum(map(len, probable["tokens"])) if probable else start
+        probable = self._lists(answer, chosen) if chosen else None
         choice = {"index": answer.index, "text": text, "logprobs": probable, "finish_reason": reason}
         return sse.data({**self._envelope, "choices": [choice], **more})
+
+    def _lists(self, answer: Answering, chosen: list[Chosen]) -> dict[str, Any]:
+        return self._probable.setdefault(answer.index, logprobs.Completion(self._tokenizer)).of(chosen)
 
     def _whole(self, answer: Answering) -> dict[str, Any]:
         found = self._gathered.get(answer.index, Transcript())
         text = (self._repeated(answer) if self._echo else "") + "".join(found.content)
         asked = answer.turn.submit.logprobs is not None
-        probable = logprobs.of_completion(found.chosen, self._tokenizer, 0) if asked else None
+        probable = self._lists(answer, found.chosen) if asked else None
         return {"index": answer.index, "text": text, "logprobs": probable, "finish_reason": answer.reason}

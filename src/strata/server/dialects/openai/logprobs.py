@@ -1,5 +1,6 @@
 """Log-probabilities in the forms of chat and of completions."""
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,22 +19,41 @@ def of_chat(chosen: Sequence[Chosen], tokenizer: Tokenizer) -> list[dict[str, An
     ]
 
 
-def of_completion(chosen: Sequence[Chosen], tokenizer: Tokenizer, start: int) -> dict[str, Any]:
-    """Lists side by side; offsets are characters of the text, which begins at `start`."""
-    tokens = [token.bytes.decode("utf-8", "replace") for token in chosen]
-    offsets, place = [], start
-    for text in tokens:
-        offsets.append(place)
-        place += len(text)
-    return {
-        "tokens": tokens,
-        "token_logprobs": [token.logprob for token in chosen],
-        "top_logprobs": [
-            {_bytes(tokenizer, number).decode("utf-8", "replace"): logprob for number, logprob in token.top}
-            for token in chosen
-        ],
-        "text_offset": offsets,
-    }
+class Completion:
+    r"""Lists side by side, for a text that comes in parts.
+
+    A token that is no text of its own, because a character is cut, is written as OpenAI does: `bytes:\xf0\x9f`.
+    Offsets are characters of the text; those of a cut character are where it stands.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._place = 0
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def of(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
+        """The next tokens."""
+        offsets = []
+        for token in chosen:
+            offsets.append(self._place)
+            if token.id not in self._tokenizer.control_ids:  # which are no part of the text
+                self._place += len(self._text.decode(token.bytes))
+        return {
+            "tokens": [_named(token.bytes) for token in chosen],
+            "token_logprobs": [token.logprob for token in chosen],
+            "top_logprobs": [{self._alternative(number): logprob for number, logprob in token.top} for token in chosen],
+            "text_offset": offsets,
+        }
+
+    def _alternative(self, number: int) -> str:
+        return _named(_bytes(self._tokenizer, number)) or f"token_id:{number}"
+
+
+def _named(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in text)
 
 
 def _entry(text: bytes, logprob: float) -> dict[str, Any]:

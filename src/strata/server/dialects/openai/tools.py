@@ -48,6 +48,14 @@ def read_function(value: Any, where: str) -> dict[str, Any]:
     if parameters is not None:
         if not isinstance(parameters, dict):
             raise bad(f"{where}.parameters must be a JSON schema, an object, not {shown(parameters)}", where)
+        properties = parameters.get("properties")
+        for key in properties if isinstance(properties, dict) else ():
+            if not _NAME.fullmatch(key):
+                raise bad(
+                    f"{where}.parameters has a property {shown(key)}; a model writes its name between < and >, so it "
+                    "needs 1 to 256 characters without these and without line ends",
+                    f"{where}.parameters",
+                )
         found["parameters"] = parameters
     return found
 

@@ -3,13 +3,18 @@
 import json
 from typing import Any
 
+from strata.server.dialects.responses.tools import HOSTED
 from strata.server.errors import bad
 from strata.server.fields import shown
 from strata.server.sealed import unseal
 
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
-_LEFT_OUT = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
-"""Calls that a service of OpenAI has answered itself; what came of them is in the texts."""
+_ELSEWHERE = {
+    "item_reference": "nothing that it could stand for is kept here",
+    "compaction": "only the service that made it can read it",
+}
+_ENDS = ("_call", "_call_output", "_list_tools", "_approval_request", "_approval_response", "_output")
+"""Ends of the kinds of items that belong to tools which are left out; what came of them is in the texts."""
 
 
 def read_items(value: Any, instructions: str | None) -> list[dict[str, Any]]:
@@ -46,6 +51,8 @@ class _Reader:
 
     def read(self, item: dict[str, Any], where: str) -> None:
         kind = item.get("type", "message")
+        if not isinstance(kind, str):
+            raise bad(f"{where}.type must be a text, not {shown(kind)}", where)
         if kind == "message":
             self._message(item, where)
         elif kind == "reasoning":
@@ -61,7 +68,9 @@ class _Reader:
             result = {"role": "tool", "content": text_of(item.get("output"), f"{where}.output")}
             name = item.get("call_id")
             self._messages.append(result | ({"tool_call_id": name} if isinstance(name, str) else {}))
-        elif kind not in _LEFT_OUT:
+        elif kind in _ELSEWHERE:
+            raise bad(f"{where}.type is {shown(kind)}: {_ELSEWHERE[kind]}; send the items themselves", where)
+        elif not (kind.startswith(HOSTED) and kind.endswith(_ENDS)):
             raise bad(f"{where}.type is {shown(kind)}, which this server cannot read", where)
 
     def flush(self) -> None:

@@ -12,6 +12,8 @@ from strata.server.sealed import seal
 from strata.server.turn import Answering
 from strata.text import Content, Reasoning, Tokenizer, ToolCallArguments, ToolCallEnd, ToolCallStart
 
+_TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+
 
 class Output:
     """Items in order: thoughts, text, calls.
@@ -23,6 +25,7 @@ class Output:
     def __init__(self, tokenizer: Tokenizer, ask: Ask, echo: Echo) -> None:
         self.items: list[dict[str, Any]] = []
         self._tokenizer, self._ask, self._echo = tokenizer, ask, echo
+        self._tags = frozenset(filter(None, map(tokenizer.id_of, _TAGS)))
         self._item: dict[str, Any] | None = None  # the open one
         self._text: list[str] = []
         self._chosen: list[Chosen] = []
@@ -49,6 +52,24 @@ class Output:
                 case Finished():
                     told += self._close(whole=answer.reason == "stop")
         return told
+
+    def so_far(self) -> list[dict[str, Any]]:
+        """The items, the open one as far as it came."""
+        if self._item is None:
+            return self.items
+        item, text = self._item, "".join(self._text)
+        more: dict[str, Any] = {"status": "incomplete"}
+        match item["type"]:
+            case "reasoning":
+                more["content"] = [{"type": "reasoning_text", "text": text}] if self._ask.thinking.shown else []
+            case "message":
+                part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+                more["content"] = [part]
+            case "function_call":
+                more["arguments"] = text
+            case _:
+                more["input"] = text
+        return [*self.items, {**item, **more}]
 
     def _thought(self, text: str) -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
@@ -126,10 +147,22 @@ class Output:
         self.items.append(item)
         self._item = None
         self._text.clear()
+        # That something has ended may be known some tokens later; those behind its last tag belong to what follows.
+        last = max((place for place, token in enumerate(self._chosen) if token.id in self._tags), default=-1)
+        del self._chosen[: last + 1]
         return told
 
+    def _spoken(self) -> list[Chosen]:
+        """The tokens of the open message: the first between two tags that are more than white space."""
+        runs: list[list[Chosen]] = [[]]
+        for token in self._chosen:
+            if token.id in self._tags:
+                runs.append([])
+            elif runs[-1] or token.bytes.strip():
+                runs[-1].append(token)
+        return next((run for run in runs if run), [])
+
     def _close_thought(self, item: dict[str, Any], text: str) -> list[dict[str, Any]]:
-        self._chosen.clear()
         if self._echo.sealed:
             item["encrypted_content"] = seal(text)
         if not self._ask.thinking.shown:
@@ -140,8 +173,7 @@ class Output:
         return [done, self._part("done", part)]
 
     def _close_text(self, item: dict[str, Any], text: str) -> list[dict[str, Any]]:
-        probable = logprobs.of_chat(self._chosen, self._tokenizer)
-        self._chosen.clear()
+        probable = logprobs.of_chat(self._spoken(), self._tokenizer)
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": probable}
         item["content"] = [part]
         done = self._of("response.output_text.done", content_index=0, text=text, logprobs=probable)

@@ -52,7 +52,12 @@ class ResponseWriter:
 
     def more(self, answer: Answering, events: list[Event]) -> bytes:
         """Items and their deltas."""
-        return b"".join(map(self._event, self._output.take(answer, events)))
+        number = self._number
+        try:
+            return b"".join(map(self._event, self._output.take(answer, events)))
+        except Exception:
+            self._number = number  # nothing of it is sent
+            raise
 
     def sign(self, run: Run) -> bytes:
         """A comment."""
@@ -67,25 +72,29 @@ class ResponseWriter:
     def failed(self, run: Run, error: ApiError) -> bytes:
         """The response as it failed."""
         told = {"code": error.code or error.type, "message": str(error)}
-        output = self._output.items
+        output = self._output.so_far()
         response = {**self._response, "status": "failed", "error": told, "output": output}
         response["usage"] = _usage(run) if run.answers else None  # it may fail before its model is there
-        return self._event({"type": "response.failed", "response": response})
+        try:
+            return self._event({"type": "response.failed", "response": response})
+        except Exception:  # noqa: BLE001  # what cannot be written may be why it failed
+            return self._event({"type": "response.failed", "response": {**response, "output": []}})
 
     def _ended(self, run: Run) -> dict[str, Any]:
         (answer,) = run.answers
         whole = {**self._response, "status": "completed", "output": self._output.items, "usage": _usage(run)}
         if answer.reason != "stop":
             whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-        elif answer.open:
-            whole["unfinished"] = "reasoning"
+        elif answer.unfinished:
+            whole["unfinished"] = answer.unfinished
         if self._echo.stored:
             self._store.put(self._echo.client, (*self._echo.items, *self._output.items), whole)
         return whole
 
     def _event(self, value: dict[str, Any]) -> bytes:
-        number, self._number = self._number, self._number + 1
-        return sse.event(value["type"], {**value, "sequence_number": number})
+        written = sse.event(value["type"], {**value, "sequence_number": self._number})
+        self._number += 1
+        return written
 
 
 def _usage(run: Run) -> dict[str, Any]:

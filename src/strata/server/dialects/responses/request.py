@@ -16,7 +16,7 @@ from strata.server.thinking import read_thinking
 
 IGNORED = frozenset({
     "metadata", "service_tier", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "truncation", "stream_options", "client_metadata",
+    "truncation", "stream_options", "client_metadata", "prompt_cache_options", "moderation",
 })  # fmt: skip
 """Fields that change nothing here, for reasons that docs/server.md gives."""
 
@@ -48,7 +48,7 @@ def read_response(body: dict[str, Any], options: Options, client: str, store: St
     Raises:
         ApiError: names the field that is wrong.
     """
-    fields = Fields(body)
+    fields = Fields(body, strict=options.strict)
     fields.any("model")
     _refuse_state(fields)
     include = fields.items("include") or []
@@ -56,6 +56,8 @@ def read_response(body: dict[str, Any], options: Options, client: str, store: St
     tools, spaces = read_tools(fields)
     top = fields.integer("top_logprobs", 0, 20)
     given = fields.any("input")
+    if given is None:
+        raise bad("input is missing; it must be a text or a list of items", "input")
     items: Any = given
     if "previous_response_id" in fields:
         before = store.before(fields.any("previous_response_id"), client)
@@ -74,7 +76,7 @@ def read_response(body: dict[str, Any], options: Options, client: str, store: St
     if fields.integer("max_tool_calls", 1) is not None and tools.declared:
         raise bad("max_tool_calls is not supported; parallel_tool_calls: false allows one call", "max_tool_calls")
     stored = fields.flag("store") is not False and store.most > 0
-    fields.end(IGNORED, strict=options.strict)
+    fields.end(IGNORED)
     repeated = _repeated(body, instructions) | {"store": stored}
     sealed = "reasoning.encrypted_content" in include
     return ask, Echo(repeated, spaces, sealed, tuple(items if isinstance(items, list) else [items]), stored, client)

@@ -40,7 +40,7 @@ export function about(props, health) {
       props.drafts?.most ? (props.drafts.head ? "by the model's own head and by look-up" : "by look-up") : undefined,
     ]);
     facts.push(["Vocabulary", `${number(props.n_vocab)} tokens`]);
-    facts.push(["Fingerprint", String(props.fingerprint).slice(0, 16)]);
+    facts.push(["Fingerprint", String(props.fingerprint).slice(0, 12)]);
   }
   if (props.build_info) facts.push(["Served by", props.build_info]);
   const memory = [

@@ -38,7 +38,7 @@ export class Answer {
     const running = Boolean(run);
     this.element.setAttribute("aria-busy", String(running));
     this.#think(running);
-    if (running) {
+    if (running || message.state === "elsewhere") {
       this.closed = false;
       if (message.content) this.streamed.write(message.content);
     } else if (!this.closed) {
@@ -214,6 +214,7 @@ export class Answer {
     }
     const said = {
       stopped: "Stopped.",
+      elsewhere: "This answer is being written in another tab.",
       length:
         message.unfinished === "reasoning"
           ? "The answer reached its longest length while the model was still thinking."

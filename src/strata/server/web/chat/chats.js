@@ -8,9 +8,22 @@ import { pathOf, pick, titleOf } from "./tree.js";
 
 const SAVE = 1000; // milliseconds between two writings of an answer under way
 
+const LOCK = "strata.answer/"; // held while an answer is under way, so that other tabs know
+
+/** Do something with a lock that other tabs can see, where there are such locks. */
+function locked(id, work) {
+  return navigator.locks ? navigator.locks.request(LOCK + id, work) : work();
+}
+
+/** Messages that some tab is writing; one that was closed in the middle of an answer holds nothing. */
+async function underWay() {
+  const held = navigator.locks ? (await navigator.locks.query()).held : [];
+  return new Set(held.filter(({ name }) => name.startsWith(LOCK)).map(({ name }) => name.slice(LOCK.length)));
+}
+
 /**
- * Dispatches "list" (chats, their order or what is under way), "path" (the messages of the current chat) and "message"
- * (detail: one that changed).
+ * Dispatches "list" (chats, their order or what is under way), "path" (the messages of the current chat), "message"
+ * (detail: one that changed) and "gone" (the current chat was deleted in another tab).
  */
 export class Chats extends EventTarget {
   list = [];
@@ -66,10 +79,11 @@ export class Chats extends EventTarget {
     const chat = this.list.find((one) => one.id === id);
     if (!chat) return false;
     const nodes = await this.#store.messages(id);
+    const elsewhere = nodes.some(({ state }) => state === "running") ? await underWay() : new Set();
     for (const node of nodes) {
       const run = this.runs.get(node.id);
       if (run) Object.assign(node, run.message);
-      else if (node.state === "running") node.state = "stopped"; // the page was closed in the middle of it
+      else if (node.state === "running") node.state = elsewhere.has(node.id) ? "elsewhere" : "stopped";
     }
     this.chat = chat;
     this.nodes = nodes.map((node) => this.runs.get(node.id)?.message ?? node);
@@ -136,7 +150,7 @@ export class Chats extends EventTarget {
   /** Show this version of a message. */
   show(node) {
     this.chat.picks = pick(this.chat.picks, node);
-    this.#save([]);
+    if (this.list.includes(this.chat)) this.#save([]);
     this.#say("path");
   }
 
@@ -179,7 +193,6 @@ export class Chats extends EventTarget {
     this.nodes.push(question);
     this.chat.picks = pick(this.chat.picks, question);
     if (!this.chat.title) this.chat.title = titleOf(text);
-    if (!this.list.includes(this.chat)) this.list.unshift(this.chat);
     await this.#save([question]);
     return this.#answer(question.id);
   }
@@ -229,7 +242,7 @@ export class Chats extends EventTarget {
       await this.#save([message]);
       this.#say("path");
       this.#say("list");
-      await run.start(body);
+      await locked(message.id, () => run.start(body));
       this.runs.delete(message.id);
     }
     chat.updated = Date.now();
@@ -240,7 +253,10 @@ export class Chats extends EventTarget {
     return message;
   }
 
-  #save(messages) {
+  #save(changed) {
+    // A chat that is not in the list is new, or was deleted in another tab and comes back whole.
+    const messages = this.list.includes(this.chat) ? changed : this.nodes;
+    if (messages !== changed) this.list.unshift(this.chat);
     this.chat.updated = Date.now();
     this.list.sort((a, b) => b.updated - a.updated);
     this.#say("path");
@@ -261,6 +277,7 @@ export class Chats extends EventTarget {
       return before.has(chat.id) ? Object.assign(before.get(chat.id), chat) : chat;
     });
     if (this.chat.id === id && !this.running && this.list.includes(this.chat)) await this.open(id);
+    if (this.chat.id === id && before.has(id) && !this.list.includes(this.chat)) this.#say("gone");
     this.#say("list");
   }
 

@@ -149,14 +149,33 @@ function clean(html) {
 
 /** Blocks of a text, as marked reads them; the pieces of source they come from add up to `text`. */
 export function blocks(text) {
-  return marked.lexer(text);
+  try {
+    return marked.lexer(text);
+  } catch {
+    return [{ type: "unread", raw: text }]; // nested more deeply than can be followed
+  }
 }
 
 /** The elements of blocks that `blocks` gave. */
 export function nodesOf(tokens) {
-  return [...clean(marked.parser(tokens)).childNodes].filter(
-    (node) => node.nodeType === Node.ELEMENT_NODE || node.data.trim(),
-  );
+  try {
+    if (tokens.every(({ type }) => type !== "unread")) {
+      return [...clean(marked.parser(tokens)).childNodes].filter(
+        (node) => node.nodeType === Node.ELEMENT_NODE || node.data.trim(),
+      );
+    }
+  } catch {
+    // as above
+  }
+  return [verbatim(tokens.map(({ raw }) => raw).join(""))];
+}
+
+/** A text as it stands. */
+export function verbatim(text) {
+  const element = document.createElement("p");
+  element.className = "verbatim";
+  element.textContent = text;
+  return element;
 }
 
 /** A whole text. */

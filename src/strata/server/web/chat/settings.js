@@ -12,9 +12,9 @@ export const EFFORTS = [
 /** Fields of the panel: name in the request, words, and what is allowed. */
 export const NUMBERS = [
   { name: "temperature", label: "Temperature", hint: "0 always takes the likeliest word", min: 0, max: 10, step: 0.05 },
-  { name: "top_p", label: "Top p", hint: "of the likeliest that make up this share", min: 0, max: 1, step: 0.01 },
-  { name: "top_k", label: "Top k", hint: "of so many; 0 is all", min: 0, max: 1_000_000, step: 1, whole: true },
-  { name: "min_p", label: "Min p", hint: "of those with this share of the likeliest", min: 0, max: 1, step: 0.01 },
+  { name: "top_p", label: "Top p", hint: "only words that together have this share", min: 0, max: 1, step: 0.01 },
+  { name: "top_k", label: "Top k", hint: "only so many of the likeliest; 0 is all", min: 0, max: 1_000_000, step: 1, whole: true },
+  { name: "min_p", label: "Min p", hint: "only words this near to the likeliest", min: 0, max: 1, step: 0.01 },
   {
     name: "max_tokens",
     label: "Longest answer",

@@ -1,6 +1,6 @@
 // A text that is still being written, as elements. Blocks that are complete are made once and never touched again.
 
-import { blocks, nodesOf, render } from "./markdown.js";
+import { blocks, nodesOf, render, verbatim } from "./markdown.js";
 import { morphChildren } from "./morph.js";
 
 export class Streamed {
@@ -42,10 +42,19 @@ export class Streamed {
     this.#text = text;
     if (this.#settled === 0 || /^ {0,3}\[[^\]\n]+\]:/m.test(text)) {
       // in one piece, which is quicker; and a link's address may stand behind its use
-      morphChildren(this.#element, render(normal(text)));
+      this.#morph(render(normal(text)), 0);
       this.after();
     } else {
       this.#show((tail) => tail);
+    }
+  }
+
+  /** What is nested more deeply than can be compared is shown as it was written. */
+  #morph(nodes, kept) {
+    try {
+      morphChildren(this.#element, nodes, kept);
+    } catch {
+      this.#element.replaceChildren(verbatim(this.#text));
     }
   }
 
@@ -61,7 +70,7 @@ export class Streamed {
     const complete = done.flatMap((token) => nodesOf([token]));
     const size = done.reduce((sum, token) => sum + token.raw.length, 0);
     const open = nodesOf(blocks(healing(tail.slice(size))));
-    morphChildren(this.#element, [...complete, ...open], this.#kept);
+    this.#morph([...complete, ...open], this.#kept);
     this.#settled += size;
     this.#kept += complete.length;
     this.#cost = performance.now() - began;

@@ -56,6 +56,11 @@ export function brief(value) {
   return known(value) && value < 0.0005 ? "0 ms" : seconds(value);
 }
 
+/** The same in whole seconds. */
+export function uptime(value) {
+  return known(value) && value < 60 ? `${Math.floor(value)} s` : seconds(value);
+}
+
 /** How long ago, without false precision: now, 12 s, 3 min, 2 h, 5 d. */
 export function ago(value) {
   if (!known(value)) return NONE;

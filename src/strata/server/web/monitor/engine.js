@@ -1,7 +1,7 @@
 // The engine in a line, and what went wrong with it.
 
 import { fill, h, icon } from "../dom.js";
-import { count, seconds } from "../figures/format.js";
+import { count, seconds, uptime } from "../figures/format.js";
 
 const WORDS = {
   starting: "Starting", loading: "Loading", ready: "Ready", busy: "Working", restarting: "Restarting", asleep: "Asleep",
@@ -25,7 +25,7 @@ export class EngineLine {
       ["State", `${WORDS[engine.state] ?? engine.state}${loading}`],
       ["Runs on", engine.kind === "script" ? "a script" : engine.device.startsWith("cuda") ? engine.memory[0]?.name ?? engine.device : engine.device ? "the CPU" : "–"],
       ["Context", engine.context === null ? "–" : `${count(engine.context)} tokens`],
-      ["Server up", seconds(Math.floor(snapshot.server.uptime))],
+      ["Server up", uptime(snapshot.server.uptime)],
       ["Restarts", count(engine.restarts)],
       ["Stalls", engine.stalls ? `${count(engine.stalls)}, longest ${seconds(engine.longest_silence)}` : "0"],
     ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

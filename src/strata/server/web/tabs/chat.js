@@ -248,6 +248,9 @@ export async function mount(element, context) {
     transcript.refresh(detail, chats.path, chats.nodes, chats.runs);
     if (composer.running !== Boolean(chats.running)) showComposer();
   });
+  chats.addEventListener("gone", () =>
+    toast("This chat was deleted in another tab. What you write here next brings it back.", { seconds: 10 }),
+  );
   store.addEventListener("fault", () => sidebar.warn(store.fault));
   sidebar.warn(store.fault);
   layout.addEventListener("keydown", (event) => {

@@ -10,7 +10,7 @@ import { Memory } from "../monitor/memory.js";
 import { Recent, Underway } from "../monitor/requests.js";
 import { Speeds } from "../monitor/speeds.js";
 
-export function mount(element, { api, keys, announce }) {
+export function mount(element, { api, keys, announce, toast }) {
   const feed = new Feed(api);
   const parts = {
     engine: new EngineLine(), speeds: new Speeds(), underway: new Underway(), drafts: new Drafts(), experts: new Experts(),
@@ -22,12 +22,13 @@ export function mount(element, { api, keys, announce }) {
 
   const live = h("span.live", {}, h("span.dot"), h("span.text"));
   const pause = h("button.button", { type: "button", "aria-pressed": "false", on: { click: () => setPaused(!paused) } }, "Pause");
+  const memory = h("button.button", { type: "button", hidden: true, on: { click: () => change() } }, "Unload");
   const models = h("select.input", { "aria-label": "Model", on: { change: () => { chosen = models.value; show(); } } });
   const notice = h("div.notice", { role: "status", hidden: true });
   const body = h("div.parts", { hidden: true }, parts.engine.element, parts.speeds.element, parts.underway.element,
     h("div.pair", {}, parts.drafts.element, h("div.stack", {}, parts.memory.element, parts.experts.element)),
     parts.kept.element, parts.recent.element);
-  fill(element, h("div.page", {}, h("div.view-head", {}, h("h1", {}, "Monitor"), live, h("div.view-tools", {}, models, pause)), notice, body));
+  fill(element, h("div.page", {}, h("div.view-head", {}, h("h1", {}, "Monitor"), live, h("div.view-tools", {}, models, memory, pause)), notice, body));
 
   function setPaused(wanted) {
     paused = wanted;
@@ -58,6 +59,29 @@ export function mount(element, { api, keys, announce }) {
     for (const part of [parts.engine, parts.underway, parts.memory, parts.recent]) part.update(snapshot, engine);
     for (const part of [parts.drafts, parts.experts, parts.kept]) part.update(engine);
     parts.speeds.update(engine, feed, snapshot.time);
+    offer(engine);
+  }
+
+  /** Whether the model is in memory is changed by hand. */
+  function offer(engine) {
+    const there = engine.state === "ready" || engine.state === "busy";
+    memory.hidden = !there && engine.state !== "asleep" && engine.state !== "failed";
+    fill(memory, there ? "Unload" : "Load");
+    memory.title = there ? "Gives its memory back as soon as its answers have ended; the next message loads it again" : "Loads it now";
+    memory.dataset.does = there ? "unload" : "load";
+  }
+
+  async function change() {
+    const { does } = memory.dataset;
+    memory.disabled = true;
+    try {
+      await api.json(`v1/models/${does}`, { body: { model: chosen } });
+      announce(does === "load" ? "The model is being loaded." : "The model is unloaded when its answers have ended.");
+    } catch (error) {
+      toast(error.message);
+    } finally {
+      memory.disabled = false;
+    }
   }
 
   function state() {

@@ -10,6 +10,7 @@ import { Summary } from "../trace/summary.js";
 import { Timeline } from "../trace/timeline.js";
 
 const AGAIN = 1000;   // milliseconds between two looks while it follows
+const SLOW = 300;     // milliseconds after which it says what it waits for
 const LISTED = 200;   // windows that the table shows at most
 
 export function mount(element, { api, keys, toast, announce }) {
@@ -57,7 +58,8 @@ export function mount(element, { api, keys, toast, announce }) {
     h("section.card.main", { "aria-label": "Timeline" },
       h("div.tools", {}, range, h("div.view-tools", {}, closer)),
       h("div.place", {}, timeline.element, tip),
-      h("p.hint", { id: "trace-keys" }, "Drag to move; pinch, or scroll with Ctrl or after a click, to zoom. Keys: arrows choose a window or, with Shift, move; plus and minus zoom; 0 shows all."),
+      h("p.hint.touch", {}, "Drag to move, pinch to zoom, tap a window to see what it did."),
+      h("p.hint.mouse", { id: "trace-keys" }, "Drag to move; pinch, or scroll with Ctrl or after a click, to zoom. Keys: arrows choose a window or, with Shift, move; plus and minus zoom; 0 shows all."),
       details.element),
     totals.element, layers.element, table);
   fill(element, h("div.page", {},
@@ -97,6 +99,7 @@ export function mount(element, { api, keys, toast, announce }) {
   async function load({ keep = true, aloud = false } = {}) {
     asking?.abort();
     const mine = asking = new AbortController();
+    const slow = setTimeout(() => raw || say("The engine is asked for its windows. It answers between two passes, or once it is loaded.", "info"), SLOW);
     try {
       const whose = models.value ? `&model=${encodeURIComponent(models.value)}` : "";
       const document = await api.json(`v1/strata/trace?windows=${many.value}${whose}`, { signal: mine.signal });
@@ -111,6 +114,7 @@ export function mount(element, { api, keys, toast, announce }) {
       if (mine.signal.aborted) return;
       say(`${error.message}${raw ? " What is shown is from before." : ""}`, "alert");
     } finally {
+      clearTimeout(slow);
       if (asking === mine) asking = null;
       schedule();
     }
