@@ -99,7 +99,9 @@ def test_d04_effort_on_responses_reaches_the_parser(site) -> None:
 
 def test_d05_a_turn_that_ends_in_its_thoughts_is_no_empty_success(site) -> None:
     site.say("We need to", size=3)
-    choice = site.chat().json["choices"][0]
+    whole = site.chat().json
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 4  # of three letters each
+    choice = whole["choices"][0]
     assert choice["message"]["reasoning_content"] == "We need to"
     assert (choice["finish_reason"], choice["unfinished"]) == ("stop", "reasoning")
     events = site.chat_stream()

@@ -242,8 +242,9 @@ def test_c13_tool_choice_is_honoured_or_refused(site) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_c15_quotes_and_backslashes_survive_every_cut(site, size) -> None:
-    city = 'C:\\plugins\\new "x"\ttab end'
+@pytest.mark.parametrize("between", ["\t", "\n"], ids=["tab", "line"])
+def test_c15_quotes_and_backslashes_survive_every_cut(site, size, between) -> None:
+    city = f'C:\\plugins\\new "x"{between}tab end'
     site.say("</think>\n\n" + call("get_w", city=city), size=size)
     assert json.loads(site.chat_stream(tools=[WX], max_tokens=400).calls[0]["arguments"]) == {"city": city}
 
