@@ -1,10 +1,12 @@
 """`tools/soak.py` in short: it runs, and what does not depend on how busy this machine is holds."""
 
+import http.server
 import importlib.util
 import json
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,39 @@ def watching():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_sizes_are_asked_for_in_turn() -> None:
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["vram"])
+            told = json.dumps({} if asked[-1] == "1GB" else {"error": {"message": "no room"}}).encode()
+            self.send_response(200 if asked[-1] == "1GB" else 409)
+            self.send_header("content-length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    sys.path.insert(0, str(TOOL.parent))
+    try:
+        from soaking.sizes import Sizes
+    finally:
+        sys.path.remove(str(TOOL.parent))
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        sizes = Sizes(server.server_port, ["1GB", "2GB"])
+        for _ in range(3):
+            sizes.once()
+        server.shutdown()
+    assert asked == ["1GB", "2GB", "1GB"]
+    assert (sizes.taken, len(sizes.seconds), sizes.refused) == (2, 2, {"409: no room": 1})
+    nothing = Sizes(1, [])
+    nothing.once()
+    assert (nothing.taken, dict(nothing.refused)) == (0, {})
 
 
 def test_the_slope_is_that_of_least_squares_and_its_interval_holds_it_as_often_as_it_says() -> None:

@@ -11,6 +11,9 @@ DISK = ("tests/experts/misses/test_disk.py",)
 ROWS = ("tests/memory/test_row_cache.py",)
 PLANNED = ("tests/memory/budget/test_plan.py",)
 PLAN_MEASURED = ("tests/memory/budget/test_measured.py",)
+LOADED = ("tests/api/test_planning.py",)
+RETRIED = ("tests/api/test_retrying.py",)
+WATCHED = ("tests/engine/test_watch.py",)
 OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
 PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
@@ -71,13 +74,57 @@ MEMORY = (
         PLAN_MEASURED,
     ),
     _m(
-        "plan: the ring's slots are counted twice",
+        "plan: what brings experts is counted twice",
         "memory/budget/plan.py",
-        "(passes - sizes.work.least) + ring",
+        "(passes - sizes.work.least) + max(fewest, transit)",
         "(passes - sizes.work.least)",
         PLANNED,
     ),
-    _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, ring)", "wanted", PLANNED),
+    _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, fewest)", "wanted", PLANNED),
+    _m(
+        "plan: what brings experts takes no memory",
+        "memory/budget/plan.py",
+        "min(wanted, room - transit)",
+        "wanted",
+        PLANNED,
+    ),
+    _m(
+        "plan: a size of experts is left out of RAM",
+        "memory/budget/plan.py",
+        "fill.some_first(fill.order(tuple(one.experts for one in classes)), least.fewest_held(sizes))",
+        "fill.order(tuple(one.experts for one in classes))",
+        PLANNED,
+    ),
+    _m(
+        "load: conversations have as many cells as one",
+        "loading/gpu.py",
+        "cells=made.cells, kv=",
+        "cells=made.context, kv=",
+        LOADED,
+    ),
+    _m("load: passes as long as there can be", "loading/gpu.py", ", rows=made.rows)", ")", LOADED),
+    _m(
+        "load: a draft head that is not planned",
+        "loading/network.py",
+        "    if not made.drafts:\n        return replace(weights, mtp=None), replace(config, mtp=False)\n",
+        "",
+        LOADED,
+    ),
+    _m(
+        "load: experts beside what is padded",
+        "loading/sizes.py",
+        "SlotShape(_parts(parts, c)).nbytes",
+        "stored",
+        LOADED,
+    ),
+    _m(
+        "load: memory that is refused ends it",
+        "loading/gpu.py",
+        'or "out of memory" not in str(error)',
+        "or True",
+        RETRIED,
+    ),
+    _m("watch: windows of all sizes together", "engine/watch.py", "rows = record.rows", "rows = 1", WATCHED),
     _m(
         "plan: half of what has no slot is enough",
         "memory/budget/tiers.py",

@@ -2,6 +2,7 @@
 
     python tools/soak.py --minutes 10 --clients 200 --json bench/results/server-soak.json
     python tools/soak.py --minutes 1 --clients 50 --engine scripted
+    python tools/soak.py --minutes 9 --resize 1GB 3GB --serve --vram 3GB     # on a GPU, with experts in tiers
     python tools/soak.py --minutes 4 --clients 100 --engine scripted --models 3 --serve --loaded-models 2 --model-turn 2
 
 It starts `strata serve` with eight conversations. Every right answer is known before: with Pebble it is what the server
@@ -32,6 +33,7 @@ from soaking import dialects
 from soaking.crowd import Crowd, alone
 from soaking.promises import Promise, measured, promises, together
 from soaking.served import DELAY, TURNS, Server, words
+from soaking.sizes import Sizes
 from soaking.watch import Ends, Health, Process, get, look, status
 
 CACHE_GB = 0.03
@@ -105,13 +107,13 @@ def counters(port: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def watched(server: Server) -> Iterator[tuple[Health, Ends, dict[str, Process]]]:
+def watched(server: Server, sizes: Sizes) -> Iterator[tuple[Health, Ends, dict[str, Process]]]:
     """All that is looked at meanwhile."""
     health, ends = Health(server.port), Ends(server.port)
     processes = {"server": Process(server.pid)}
     if server.engine:  # those of several models come and go
         processes["engine"] = Process(server.engine)
-    threads = [health, ends, *processes.values()]
+    threads = [health, ends, sizes, *processes.values()]
     for thread in threads:
         thread.start()
     try:
@@ -138,8 +140,9 @@ def soak(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], l
         first, before_count = idle(server.port), counters(server.port)
         began = time.monotonic()
         until = began + arguments.minutes * 60
+        sizes = Sizes(server.port, arguments.resize)
         crowd = Crowd(server.port, asked, known, texts, arguments.think, until, arguments.seed, models)
-        with watched(server) as (health, ends, processes):
+        with watched(server, sizes) as (health, ends, processes):
             asyncio.run(crowd.run(arguments.clients))
         loaded = time.monotonic() - began
         last, after_count = idle(server.port), counters(server.port)
@@ -155,7 +158,7 @@ def soak(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], l
     seen = {
         "first": first, "last": last, "before": before, "after": after, "began": began, "until": until,
         "again": again == known, "exit code": code, "seconds to end": took, "log": server.log.read_text("utf-8"),
-        "models": models, "loads": loads, "warm": arguments.warm, "loaded": loaded,
+        "sizes": sizes, "models": models, "loads": loads, "warm": arguments.warm, "loaded": loaded,
         "window": DELAY if models else 1000 * worked / max(1, after_count[0] - before_count[0]),
     }  # fmt: skip
     numbers = measured(crowd.tally, health, ends, processes, seen)
@@ -196,6 +199,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=24, help="different questions")
     parser.add_argument("--warm", type=float, default=0.3, help="share of the time after which memory is watched")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resize", nargs="+", default=(), help="shares of a GPU's memory, one after the other")
     parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="more arguments of strata serve, last")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

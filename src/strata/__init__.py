@@ -8,10 +8,10 @@ print(model.chat("Count from 1 to 20.").text)
 
 from typing import TYPE_CHECKING, Any
 
+from strata.version import __version__
+
 if TYPE_CHECKING:
     from strata.api import Event, Finished, Model, Options, Reply, ToolCall, Usage, load
-
-__version__ = "0.1.0"
 
 __all__ = ["Event", "Finished", "Model", "Options", "Reply", "ToolCall", "Usage", "__version__", "load"]
 

@@ -207,12 +207,12 @@ def test_the_way_from_a_setting_to_the_cache(tmp_path, monkeypatch):
         met.append(learned)
         raise StopError
 
-    monkeypatch.setattr(gpu, "find", lambda _: gpu.Card(0, "Abacus 9", 90, 10**10, 10**10))
+    monkeypatch.setattr(gpu, "find", lambda _: gpu.Card(0, "Abacus 9", 90, 10**11, 10**11))
     monkeypatch.setattr(gpu, "check_card", lambda _: None)
     monkeypatch.setattr(gpu, "network", network)
     for profiles in (folder, None):
         with pytest.raises(StopError):
-            strata.load("pebble", device="cuda", vram=10**9, profiles=profiles)
+            strata.load("pebble", device="cuda", vram=10**10, profiles=profiles)
     assert met[0].path == folder / f"{ModelFile.open('pebble').fingerprint}.profile"
     assert met[1] is None
 

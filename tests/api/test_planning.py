@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
@@ -21,7 +23,7 @@ from strata.loading.gpu import Card
 from strata.loading.network import Loaded, load_network
 from strata.loading.sizes import sizes_of
 from strata.loading.tiers import buffers
-from strata.memory.budget import Machine, Sizes, least, plan
+from strata.memory.budget import DoesNotFitError, Machine, Sizes, least, plan
 from strata.memory.budget.wishes import Wishes
 from strata.model import load_config
 from strata.ops.ngram.host import HostTable
@@ -247,8 +249,11 @@ def vram_for(found: Sizes, experts: int, flags: dict[str, Any]) -> int:
     ids=lambda value: value if isinstance(value, str) else " ".join(f"{k}={v}" for k, v in value.items()) or "free",
 )
 def test_on_the_cpu(capsys, name, flags) -> None:
-    told = said(capsys, name, device="cpu", **flags)
-    found = loaded(name, device="cpu", **flags)
+    check_cpu(said(capsys, name, device="cpu", **flags), loaded(name, device="cpu", **flags), flags)
+
+
+def check_cpu(told: dict[str, Any], found: Loaded, flags: dict[str, Any]) -> None:
+    """Everything that lies in RAM has the bytes that were said."""
     net, memory = found.network, parts(told, "ram")
     assert (told["device"], net.config.context, net.config.qsa.kv) == ("cpu", told["context"], told["kv"])
     assert (net.weights.mtp is not None) == told["drafts"]
@@ -269,6 +274,31 @@ def test_on_the_cpu(capsys, name, flags) -> None:
     found.storage.close()
 
 
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["pebble", "pebble-iq3"]),
+    st.fixed_dictionaries(
+        {"ram": st.integers(560_000_000, 600_000_000)},
+        optional={
+            "context": st.sampled_from([64, 700, 2048]), "kv": st.sampled_from(["f32", "f16", "q8", "q4"]),
+            "drafts": st.sampled_from([0, 3]), "conversations": st.integers(1, 8),
+            "ngram": st.sampled_from(["ram", "mmap", "direct"]),
+        },
+    ),
+)  # fmt: skip
+def test_on_the_cpu_whatever_is_wished(capsys, name, flags) -> None:
+    """Fits or does not, whole or in part: the command and the loader say and do the same."""
+    tokens = [part for key, value in flags.items() for part in (f"--{key}", str(value))]
+    fits = main(["plan", name, "--device", "cpu", *tokens]) == 0
+    error = capsys.readouterr().err
+    if fits:
+        check_cpu(said(capsys, name, device="cpu", **flags), loaded(name, device="cpu", **flags), flags)
+        return
+    with pytest.raises(DoesNotFitError) as caught:
+        loaded(name, device="cpu", **flags)
+    assert f"strata: error: {caught.value}" in error
+
+
 @pytest.mark.parametrize("flags", [{"vram": SMALL // 2}, {"ram": 400_000_000}, {"vram": SMALL, "ram": 10**9}])
 def test_a_refusal_is_the_same_sentence(capsys, flags) -> None:
     """With a card it is why the CPU was taken, or the error."""
@@ -276,6 +306,6 @@ def test_a_refusal_is_the_same_sentence(capsys, flags) -> None:
     device = ["--device", "cpu"] if "vram" not in flags else []
     assert main(["plan", "pebble", *tokens, *device]) == 1
     error = capsys.readouterr().err
-    with pytest.raises(Exception, match="does not fit") as caught:
+    with pytest.raises(DoesNotFitError, match="does not fit") as caught:
         loaded("pebble", device="cpu" if device else "cuda", **flags)
     assert f"strata: error: {caught.value}" in error

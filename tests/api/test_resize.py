@@ -1,6 +1,7 @@
 """Another share of a GPU's memory while a model runs: numbers, refusals, and what a model says of itself afterwards."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,6 +93,27 @@ def test_what_makes_no_sense_is_said(made):
         resizing.resize(None, Placement("cpu"), 10**9)
     with pytest.raises(RequestError, match=r"nowhere else, so none can be given back; start it with a --vram below"):
         resizing.resize(None, Placement("cuda:0", "Abacus 9", 10**10), 10**9)
+    assert tier.room.slots == before
+
+
+def test_slots_stay_where_ram_has_no_places_for_what_would_go(made, monkeypatch):
+    tier, whole = made
+    at, all_ = placed(whole, whole), tier.table.numel()
+    before = tier.room.slots
+    each = whole // all_
+
+    def asked(places, slots):
+        stock = SimpleNamespace(counts=(places,), classes=[0] * len(tier.layers))
+        monkeypatch.setattr(tier, "supply", SimpleNamespace(stock=stock))
+        resizing._check_ram(tier, tier.cache, resizing._divided(tier.cache, slots * each))
+
+    asked(16, 0)  # group by group
+    asked(3, all_ - 3)
+    for places, slots in ((15, 0), (3, all_ - 4)):
+        with pytest.raises(RequestError, match=f"has room for {places} of one size; to compute {all_ - slots} from"):
+            asked(places, slots)
+    with pytest.raises(RequestError, match="Start the model with this --vram"):
+        resizing.resize(tier, at, sum(OTHER))
     assert tier.room.slots == before
 
 

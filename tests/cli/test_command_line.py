@@ -117,7 +117,7 @@ def test_completion_knows_that_a_switch_takes_no_value(switch, capsys) -> None:
     line = f'COMP_WORDS=(strata {switch} ""); COMP_CWORD=2; _strata; echo "${{COMPREPLY[@]}}"'
     script = capsys.readouterr().out + line
     done = subprocess.run(["bash"], input=script, text=True, check=True, capture_output=True)
-    assert done.stdout == "chat run serve pull plan bench inspect doctor config completion\n"
+    assert done.stdout == "chat run serve pull plan calibrate bench inspect doctor config completion\n"
 
 
 def test_the_documents_agree_with_the_code() -> None:

@@ -4,11 +4,12 @@ from pathlib import Path
 import pytest
 
 from strata.cli.doctor import command
-from strata.cli.doctor.facts import Facts, _cpu, gather
-from strata.cli.doctor.gpu import Gpu, gpus, parse
+from strata.cli.doctor.facts import Facts, gather
 from strata.cli.doctor.verdicts import Box, Level, verdicts
 from strata.cli.main import main
 from strata.loading import ram
+from strata.loading.cards import Gpu, gpus, parse
+from strata.loading.processor import processor
 
 CARD = Gpu("NVIDIA GeForce RTX 3060", 12288 * 2**20, "570.1", "8.6")
 
@@ -51,8 +52,8 @@ def test_nvidia_smi_is_run_if_it_is_there(tmp_path, monkeypatch) -> None:
 def test_the_processor_is_named_with_its_features(tmp_path) -> None:
     listed = tmp_path / "cpuinfo"
     listed.write_text("processor\t: 0\nmodel name\t: Abacus 9\nflags\t\t: fpu sse avx2 f16c avx512f\n\n")
-    assert _cpu(listed) == ("Abacus 9", ("avx2", "f16c", "avx512f"))
-    assert _cpu(Path("/nowhere"))[1] == ()
+    assert processor(listed) == ("Abacus 9", ("avx2", "f16c", "avx512f"))
+    assert processor(Path("/nowhere"))[1] == ()
 
 
 def test_the_machines_own_facts_are_there() -> None:

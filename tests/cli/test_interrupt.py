@@ -50,3 +50,15 @@ def test_an_ignored_signal_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_measurements_take_note_of_the_first_and_the_second_leaves() -> None:
+    with Interrupts() as interrupts:
+        with interrupts.noting() as noted:
+            assert not noted.is_set()
+            interrupt()
+            assert noted.is_set()
+            with pytest.raises(LeftError):
+                interrupt()
+        with pytest.raises(LeftError):
+            interrupt()

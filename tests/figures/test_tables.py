@@ -56,6 +56,13 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
             "decode": {"arms": {"none": arm}},
             "caps": {"arms": {"cap24": arm, "cap12": {"does_not_fit": "13.1 GB are needed"}}},
             "bandwidths": {"ram_gbs": 100.0, "link_gbs": 55.5},
+            "prompt_none": {"tokens": 8192, "medians": {"8192": 6543.2}, "brought": {"8192": 24576}},
+            "prompt_cap24": {"medians": {"200": 987.6}, "brought": {"200": 14321}},
+            "restore": {
+                "bytes": 1.17e9,
+                "rounds": {"ram_ms": [50.0, 61.0, 70.0], "ram_parts_ms": [{"state": 31.5, "token": 12.0}]},
+            },
+            "host": {"layers": [{"mix": "A/B/C", "experts": 10, "microseconds": 412.0, "gb_per_s": 52.8}]},
             "nodes": {"none": {"1": 1200, "4": None}},
         },
         "failures": {"restore": {"error": "RuntimeError: no"}},
@@ -75,12 +82,17 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
         "13.1 GB are needed",
         "1200",
         "55.5",
+        "6,543",
+        "14,321",
+        "61.0",
+        "31.5",
+        "52.8",
         "NVIDIA H200",
         "Failed: restore",
         "**300**",
     ):
         assert wanted in text, wanted
     names = re.findall(r"<!-- (?!end)(\w+) -->\n", page)
-    assert len(names) == page.count("<!-- end -->") == 6
+    assert len(names) == page.count("<!-- end -->") == 9
     assert "<!-- tiers -->\nnot" not in text
     assert json.loads(json.dumps(told)) == told

@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ def used(model: Model) -> int:
     return total - free
 
 
+@cache
 def skew_of(share: float, experts: int, topk: int) -> float:
     """How unequal rows of a router have to be for the most visited third to get such a share. By simulation."""
     dice = np.random.default_rng(1)

@@ -1,6 +1,7 @@
 """Results as tables beside what must be reached, what is aimed at, the bound, and the peer. Pure text."""
 
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,9 @@ def page(text: str, tiers: Mapping[str, Any], resident: Mapping[str, Any]) -> st
         "tiers": lambda: claims(TIERS, tiers.get("figures", {}), bounds),
         "resident": lambda: claims(RESIDENT, resident.get("figures", {}), bounds),
         "met": lambda: met(tiers.get("parts", {})),
+        "prompts": lambda: prompts(tiers.get("parts", {})),
+        "restored": lambda: restored(tiers.get("parts", {}).get("restore", {})),
+        "cpu": lambda: cpu(tiers.get("parts", {}).get("host", {})),
         "parts": lambda: pieces(bounds),
         "bandwidths": lambda: bandwidths(tiers.get("parts", {}).get("bandwidths", {})),
         "conditions": lambda: conditions(tiers, resident),
@@ -138,6 +142,40 @@ def met(parts: Mapping[str, Any]) -> str:
         "nodes",
     ]
     return table(heads, rows) if rows else NOT
+
+
+def prompts(parts: Mapping[str, Any]) -> str:
+    """All prompts that were read, and how many experts came for each."""
+    words = {"prompt_none": "{0:,} tokens, none in VRAM, passes of {1:,}", "prompt_cap24": "{1:,} tokens, 24 GB cap"}
+    rows = [
+        [text.format(part.get("tokens", 0), int(which)), f"{speed:,.0f}", f"{part['brought'][which]:,}"]
+        for name, text in words.items()
+        if (part := parts.get(name))
+        for which, speed in part.get("medians", {}).items()
+    ]
+    return table(["prompt", "tokens/s", "experts that came"], rows) if rows else NOT
+
+
+def restored(part: Mapping[str, Any]) -> str:
+    """Where the time goes when a conversation comes back: medians of the pieces."""
+    rows = []
+    for where in ("ram", "disk"):
+        rounds = part.get("rounds", {}).get(f"{where}_parts_ms", [])
+        if rounds:
+            state, token = (statistics.median(one[what] for one in rounds) for what in ("state", "token"))
+            whole = statistics.median(part["rounds"][f"{where}_ms"])
+            rows.append([where, f"{part['bytes'] / 1e9:.2f}", f"{state:.1f}", f"{token:.1f}", f"{whole:.1f}"])
+    heads = ["from", "GB", "state, ms", "pass over one token, ms", "request to first token, ms"]
+    return table(heads, rows) if rows else NOT
+
+
+def cpu(part: Mapping[str, Any]) -> str:
+    """Layers of experts on the CPU."""
+    rows = [
+        [cell["mix"], str(cell["experts"]), f"{cell['microseconds']:,.0f}", f"{cell['gb_per_s']:.1f}"]
+        for cell in part.get("layers", ())
+    ]
+    return table(["gate / up / down", "experts", "us", "GB/s"], rows) if rows else NOT
 
 
 def pieces(bounds: Mapping[str, Any]) -> str:

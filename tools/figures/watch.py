@@ -39,8 +39,9 @@ def watch(given: argparse.Namespace) -> int:
                 _note(given.json, name, f"not begun: the {given.within:.0f} s were over", "", 0.0)
             break
         left = _measured(given, left, seconds)
-    document = record.read(given.json)
-    record.write(given.json, record.told(document))
+    stacks(given.json).unlink(missing_ok=True)
+    document = record.told(record.read(given.json))
+    record.write(given.json, document)
     failures = {name: text["error"] for name, text in document.get("failures", {}).items() if name in wanted}
     print(f"== {time.monotonic() - began:.0f} s in all")
     for name, value in document.get("figures", {}).items():

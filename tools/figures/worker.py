@@ -50,7 +50,8 @@ def work(given: argparse.Namespace) -> int:
         session.only({arm for later in given.only[number:] for arm in PARTS[later].arms})
         session.began = time.monotonic()
         left = end - session.began
-        session.seconds = min(part.seconds * (PATIENT if given.tiny else 1), left)
+        usual = part.seconds * (PATIENT if given.tiny else 1)
+        session.seconds = left if given.rehearse else min(usual, left)  # rehearsals wait for one another's kernels
         if left < LEAST:
             text = f"not begun: {left:.0f} s were left"
             record.write(given.json, record.failed(record.read(given.json), name, text, "", 0.0))

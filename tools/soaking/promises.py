@@ -93,6 +93,13 @@ def measured(
         },
         **_cancels(tally, ends, engine, first, seen),
     }
+    sizes = seen["sizes"]
+    if sizes.taken or sizes.refused:
+        numbers |= {
+            "sizes taken while it ran": sizes.taken,
+            "sizes refused": dict(sizes.refused),
+            "seconds of another size (median, most)": [round(quantile(sizes.seconds, q), 3) for q in (0.5, 1.0)],
+        }
     for name, process in processes.items():
         numbers |= _memory(name, process, tally, seen)
     if seen["models"]:  # an engine that is loaded anew counts anew
@@ -173,6 +180,14 @@ def _memory(name: str, process: Process, tally: Tally, seen: dict[str, Any]) -> 
     }  # fmt: skip
 
 
+def _sizes(numbers: dict[str, Any]) -> list[Promise]:
+    """Of other shares of a GPU's memory, if any were asked for."""
+    if "sizes refused" not in numbers:
+        return []
+    refused, taken = sum(numbers["sizes refused"].values()), numbers["sizes taken while it ran"]
+    return [Promise("every other size is taken", f"{taken} taken, {refused} refused", taken > 0 == refused)]
+
+
 def promises(numbers: dict[str, Any], tally: Tally, *, short: bool) -> list[Promise]:
     """Each with its number.
 
@@ -210,6 +225,7 @@ def promises(numbers: dict[str, Any], tally: Tally, *, short: bool) -> list[Prom
         zero("nothing unexpected is in the log", numbers["tracebacks in the log"], " tracebacks"),
         Promise("alone again, it says what it said before", str(numbers["right answers alone afterwards"]).lower(),
             numbers["right answers alone afterwards"]),
+        *_sizes(numbers),
         Promise("SIGTERM ends it with code 0 within 7 s", f"code {numbers['exit code']}, {numbers['seconds to end']} s",
             numbers["exit code"] == 0 and numbers["seconds to end"] < 7, timing=True),
         Promise("answers, leaving and garbage took place", str(begun),

@@ -9,6 +9,7 @@ from cyclopts.exceptions import CycloptsError, UnknownCommandError, UnknownOptio
 
 from strata import __version__
 from strata.cli.bench.command import bench
+from strata.cli.calibrate.command import calibrate
 from strata.cli.chat import chat
 from strata.cli.completion import completion
 from strata.cli.config import config
@@ -40,7 +41,7 @@ def build(context: Context) -> App:
         version_flags=["--version"],
         group_parameters=Group("Options", sort_key=1),
     )
-    for command in (chat, run, serve, pull, plan, bench, inspect, doctor, config, completion):
+    for command in (chat, run, serve, pull, plan, calibrate, bench, inspect, doctor, config, completion):
         app.command(command)
     app.meta.group_parameters = Group("Global options", sort_key=2)
 

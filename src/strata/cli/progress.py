@@ -68,5 +68,5 @@ class Bar:
         ):
             task = progress.add_task(self.label, total=None)
             while not self._over.wait(0.1):
-                progress.update(task, completed=self._done, total=self._total)
+                progress.update(task, description=self.label, completed=self._done, total=self._total)
         on_screen(drawn=False)

@@ -115,6 +115,22 @@ def models_folder(settings: Settings | None = None, environment: Mapping[str, st
         raise ConfigError("no home folder is known; set models_folder (--models-folder)") from None
 
 
+def calibration_file(environment: Mapping[str, str] | None = None) -> Path:
+    """Where `strata calibrate` keeps what it measured: $XDG_CACHE_HOME/strata/calibration.json, or below ~/.cache.
+
+    Args:
+        environment: instead of the process's own.
+
+    Raises:
+        ConfigError: no home folder is known.
+    """
+    home = (os.environ if environment is None else environment).get("XDG_CACHE_HOME", "")
+    try:
+        return Path(home if Path(home).is_absolute() else Path.home() / ".cache", "strata", "calibration.json")
+    except RuntimeError:
+        raise ConfigError("no home folder is known for measurements; set XDG_CACHE_HOME") from None
+
+
 def profiles_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path | None:
     """Where it is kept which experts were used most: $XDG_CACHE_HOME/strata/experts, where that is ~/.cache.
 

@@ -168,6 +168,11 @@ def plan_for(
     return plan(Machine(free, rates=rates_for(free, card.name)), sizes, wishes)
 
 
+def device_of(card: Card) -> "torch.device":
+    """A card as torch names it; kernels are launched there from now on."""
+    return _use(f"cuda:{card.index}")
+
+
 def _use(name: str) -> "torch.device":
     """Make a card the one that kernels are launched on."""
     import torch
@@ -225,7 +230,7 @@ def network(
         total, _ = weight_bytes(weights)
     except ModelError as error:
         raise RequestError(str(error)) from error
-    device = _use(f"cuda:{card.index}")
+    device = device_of(card)
 
     def build(made: "Plan") -> Built:
         return _built(card, weights, config, made, device, _Told(on_load, total), threads, source, learned)

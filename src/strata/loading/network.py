@@ -239,10 +239,8 @@ def _on_gpu(
 
     storage = Storage()
     if made.table in {Table.RAM, Table.SSD}:
-        import torch
-
         mode = asked.ngram or ("ram" if made.table is Table.RAM else "direct")
-        weights, storage = hosted(weights, file.directory, mode, torch.device(f"cuda:{card.index}"))
+        weights, storage = hosted(weights, file.directory, mode, gpu.device_of(card))
     learned = None if profiles is None else Learned(profiles, file.fingerprint)
     try:
         network, placement = gpu.network(

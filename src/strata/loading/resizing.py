@@ -36,7 +36,7 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
         What it takes from now on.
 
     Raises:
-        RequestError: no such size makes sense for this model.
+        RequestError: no such size makes sense for this model, or RAM has no places for those that would go.
         RoomError: it would grow, and so much memory is not free; nothing has changed.
         TierError: the system cannot take slots away.
     """
@@ -56,6 +56,7 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
     whole = sum(cache.sizes[kind] for kind in cache.classes) * cache.experts
     room = min(vram - other - at.kept, whole + tier.room.waste)
     slots = _divided(cache, max(0, room - tier.room.waste))
+    _check_ram(tier, cache, slots)
     spare = _spare(tier, other)
     try:
         tier.resize(slots, spare)
@@ -79,6 +80,33 @@ def _divided(cache: "SlotCache", room: int) -> tuple[int, ...]:
     from strata.memory.slots import divide
 
     return divide(room, cache.sizes, cache.classes, cache.experts, cache.counts())
+
+
+def _check_ram(tier: "Tier", cache: "SlotCache", slots: tuple[int, ...]) -> None:
+    """Refuse slots so few that the others' experts could not be computed.
+
+    RAM may have been planned for what found no slot at the start, which can be a handful.
+
+    Raises:
+        RequestError: it has too few places for those.
+    """
+    if tier.supply is None:
+        return
+    from strata.memory.budget.least import HELD
+
+    stock = tier.supply.stock
+    least = max(HELD, tier.host.mailbox.topk)
+    for kind, places in enumerate(stock.counts):
+        layers = [layer for layer, own in enumerate(stock.classes) if own == kind]
+        own = {cache.classes[layer] for layer in layers}
+        alone = [one for one in own if all(stock.classes[i] == kind for i, c in enumerate(cache.classes) if c == one)]
+        away = len(layers) * cache.experts - sum(slots[one] for one in alone)
+        if places < min(least, away):
+            raise RequestError(
+                f"RAM was planned for the experts that had no place in VRAM, and has room for {places} of one size; "
+                f"to compute {away} from there it needs room for {least} at a time. Start the model with this --vram, "
+                "and its memory is shared out anew"
+            )
 
 
 def _spare(tier: "Tier", other: int) -> int:

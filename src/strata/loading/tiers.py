@@ -108,6 +108,7 @@ def build(
     Raises:
         StrataError: RAM cannot be locked.
     """
+    from strata.loading.calibration.use import starting_costs
     from strata.memory.slots import divide
     from strata.ops.tiers import ram as rams
     from strata.ops.tiers.measure import calibrate
@@ -117,7 +118,8 @@ def build(
     kinds, experts = rams.layouts(moes), rams.described(moes)
     sizes, classes, slots = made.slot_cache
     cache = learned.cache(sizes, classes, config.moe.E) if learned else _empty(sizes, classes, config.moe.E)
-    if learned and learned.used:  # as many bytes as planned, for those that were visited most
+    # As many bytes as planned, for those that were visited most; where RAM holds all, whatever has no slot.
+    if learned and learned.used and made.arena is Arena.ALL:
         slots = divide(made.expert_vram, sizes, classes, config.moe.E, cache.counts())
     for kind, count in enumerate(slots):
         cache.resize(kind, count)
@@ -129,10 +131,13 @@ def build(
     else:
         held = rams.mapped(moes)
     options = replace(TierOptions(), cpus=tuple(processors(threads)), room=room(config.moe.topk, config.moe.E))
+    before, same = starting_costs(kinds, len(options.cpus), options.costs)
+    if before is not None:
+        options = replace(options, costs=before)
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
     tier.fill()
     if on_gpu:
-        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier))
+        log.info("experts in tiers: %s slots, %s", slots, calibrate(tier, before, same=same))
     return tier
 
 

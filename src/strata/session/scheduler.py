@@ -20,6 +20,7 @@ from strata.engine import (
     Usage,
     step,
 )
+from strata.engine.drafting.timings import Start
 from strata.errors import StrataError
 from strata.model.network import PASS_ROWS
 from strata.session import room
@@ -120,6 +121,7 @@ class Scheduler:
         options: settings.
         trace: where to note passes and windows.
         clock: seconds that only grow.
+        start: what windows took when they were measured before; None begins with nothing.
 
     Raises:
         StrataError: the folder cannot be used.
@@ -132,6 +134,7 @@ class Scheduler:
         *,
         trace: Trace | None = None,
         clock: Callable[[], float] = time.monotonic,
+        start: Start | None = None,
     ) -> None:
         self._network = network
         self._options = o = options or Options()
@@ -140,7 +143,7 @@ class Scheduler:
         self._queue = Queue(slots=o.slots, bound=o.queue, aging=o.aging)
         self._all: dict[str, Conversation] = {}
         self._unread = network.new_state()  # requests are checked against it; it stays empty
-        self._timings = Timings(network.miss)
+        self._timings = Timings(network.miss, start)
         # Passes end at multiples of their rows, so only there a state can be kept.
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False

@@ -12,6 +12,7 @@ import msgspec
 from strata.engine import Budget, Finish, FinishReason, Limit, Request, Sampling, Token, Trace
 from strata.errors import QueueFullError
 from strata.loading import resizing
+from strata.loading.calibration.use import loaded_start
 from strata.loading.device import CPU, Placement
 from strata.loading.files import ModelFile
 from strata.loading.network import load_network
@@ -180,7 +181,7 @@ class Resident:
         """
         sampling = file.sampling
         scheduling = values.options(options or {}, identity=file.fingerprint)
-        network, unused, placement, storage, learned = load_network(
+        loaded = load_network(
             file,
             threads=threads,
             context=context,
@@ -197,12 +198,13 @@ class Resident:
             profiles=None if profiles is None else Path(profiles),
             on_load=on_load,
         )
+        network, unused, placement, storage, learned = loaded
         if placement.parked is not None:
             scheduling = replace(scheduling, ram=min(scheduling.ram, placement.parked))
         if network.weights.mtp is not None:
             network = replace(network, drafts=True)
-        trace = Trace()
-        scheduler = Scheduler(network, _suited(scheduling, network), trace=trace)
+        trace, start = Trace(), loaded_start(file, loaded)
+        scheduler = Scheduler(network, _suited(scheduling, network), trace=trace, start=start)
         config = network.config
         ready = m.Ready(
             model=config.name,

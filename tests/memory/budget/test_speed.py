@@ -55,6 +55,12 @@ def test_every_visit_is_served_somewhere(machine) -> None:
     assert from_ram + from_ssd == pytest.approx(visits * (1 - hit))
 
 
+def test_starts_of_kernels_take_as_long_as_they_were_measured_to() -> None:
+    usual, slow = (plan(Machine(24 * GB, 64 * GB, rates=rates), released(), Wishes())
+                   for rates in (Rates(), Rates(start=3.6)))  # fmt: skip
+    assert _window(slow, 1, 0.5)["starts of kernels"] == 2 * _window(usual, 1, 0.5)["starts of kernels"]
+
+
 def test_an_h200_that_was_measured() -> None:
     """294 tokens/s plain were measured there with all in VRAM (bench/results/h200-decode.json)."""
     made = plan(Machine(141 * GB, 128 * GB, rates=Rates(4300, 989, 52, 40, 3, "H200", ())), released(), Wishes())

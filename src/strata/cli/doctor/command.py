@@ -1,7 +1,7 @@
 """`strata doctor`: the machine's facts and what will work, for people or as JSON."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,6 +12,7 @@ from strata.errors import StrataError
 if TYPE_CHECKING:
     from strata.cli.doctor.facts import Facts
     from strata.cli.doctor.verdicts import Box
+    from strata.loading.calibration import Known
 
 
 def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
@@ -23,18 +24,26 @@ def doctor(*, context: Annotated[Context, Parameter(parse=False)]) -> int:
     with bar:
         from strata.cli.doctor.facts import gather
         from strata.cli.doctor.verdicts import Level, verdicts
+        from strata.loading.calibration import known
 
         facts = gather()
         box = _try_the_box()
         judged = verdicts(facts, box)
         computing = None if box.problem else _processors()
+        measured = known()
     if context.output.json:
         context.output.record(
             asdict(facts)
-            | {"computes_on": computing, "box": asdict(box), "verdicts": [asdict(verdict) for verdict in judged]}
+            | {
+                "computes_on": computing,
+                "calibration": _recorded(measured),
+                "box": asdict(box),
+                "verdicts": [asdict(verdict) for verdict in judged],
+            }
         )
     else:
-        context.output.text(as_text(facts, computing) + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
+        shown = as_text(facts, computing) + _measured(measured)
+        context.output.text(shown + "\n" + "".join(f"{v.level:<6}{v.text}\n" for v in judged))
     return 1 if any(verdict.level is Level.BAD for verdict in judged) else 0
 
 
@@ -58,6 +67,21 @@ def _processors() -> str:
     from strata.experts.pool import choose, read
 
     return choose(read()).why
+
+
+def _measured(measured: "Known") -> str:
+    """What `strata calibrate` found, or that it has not."""
+    from strata.cli.calibrate.summary import summary
+
+    lines = summary(measured.record) if measured.record else []
+    if not lines:
+        lines = [measured.why or "nothing yet; `strata calibrate` takes a few minutes"]
+    return "".join(f"{name:<10}{text}\n" for name, text in zip(["Measured", *[""] * len(lines)], lines, strict=False))
+
+
+def _recorded(measured: "Known") -> dict[str, Any]:
+    record = None if measured.record is None else measured.record.as_json()
+    return {"path": None if measured.path is None else str(measured.path), "why": measured.why, "record": record}
 
 
 def as_text(facts: "Facts", computing: str | None = None) -> str:

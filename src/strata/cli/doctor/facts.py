@@ -4,17 +4,15 @@ import importlib.metadata
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
 from strata import __version__
-from strata.cli.doctor.gpu import Gpu, gpus
 from strata.loading import ram
+from strata.loading.cards import Gpu, gpus
+from strata.loading.processor import processor
 
 PACKAGES = ("torch", "triton", "numpy", "tokenizers")
-CPU_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "asimd", "sve")
-"""Those that decide how fast quantised weights can be computed with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Facts:
 
 def gather() -> Facts:
     """Ask the system. Imports none of the packages it names."""
-    name, features = _cpu(Path("/proc/cpuinfo"))
+    name, features = processor()
     return Facts(
         strata=__version__,
         python=platform.python_version(),
@@ -71,14 +69,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cpu(cpuinfo: Path) -> tuple[str, tuple[str, ...]]:
-    """Name and features of interest, from Linux's list of processors."""
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return platform.processor() or "unknown", ()
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
-    return fields.get("model name", platform.machine()), tuple(name for name in CPU_FEATURES if name in flags)

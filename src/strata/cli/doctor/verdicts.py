@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strata.cli.doctor.facts import Facts
-from strata.cli.doctor.gpu import Gpu
+from strata.loading.cards import Gpu
 from strata.loading.gpu import FIRST, unsupported
 from strata.loading.shown import shown_bytes
 

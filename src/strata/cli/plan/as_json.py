@@ -19,7 +19,8 @@ def as_json(outcome: "Outcome", found: "Found") -> dict[str, Any]:
         "files": [str(path) for path in outcome.subject.files],
         "download": sizes.files,
         "source": sizes.about,
-        "machine": asdict(found.machine) | {"vram_from": found.vram_from, "ram_from": found.ram_from},
+        "machine": asdict(found.machine if made is None else made.machine)
+        | {"vram_from": found.vram_from, "ram_from": found.ram_from},
         "fits": made is not None,
     }
     if outcome.refusal is not None:

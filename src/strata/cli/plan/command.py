@@ -66,6 +66,8 @@ def plan(  # noqa: D417  # the context is no argument of a command line
         models = subjects(settings.model if file is None else file, settings, models_folder(settings), found)
         wishes = _wishes(settings)
         outcomes = [_outcome(one, found, wishes) for one in models]
+    if found.note:
+        context.output.note(f"warning: {found.note}")
     if context.output.json:
         from strata.cli.plan.as_json import as_json
 
@@ -103,11 +105,13 @@ def _wishes(settings: Settings) -> "Wishes":
 
 
 def _outcome(subject: "Subject", found: "Found", wishes: "Wishes") -> Outcome:
+    from strata.loading.disks import source
     from strata.loading.planning import planned
     from strata.memory.budget import DoesNotFitError
 
+    machine = found.with_rates(subject.types, source(subject.folder))
     try:
-        made, chosen = planned(found.machine, subject.sizes, wishes)
+        made, chosen = planned(machine, subject.sizes, wishes)
     except DoesNotFitError as error:
         return Outcome(subject, None, error, wishes.context is None)
     return Outcome(subject, made, None, chosen)

@@ -1,7 +1,7 @@
 """The machine that a plan is for: this one, or one in words."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -10,6 +10,11 @@ from strata.cli.usage import UsageError
 from strata.loading.device import CPU
 from strata.memory.budget import Machine, Rates
 from strata.memory.budget.machine import CARDS, card_for, known_card
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from strata.loading.calibration import Record
 
 _BYTES = Parameter(converter=amount)
 
@@ -47,12 +52,35 @@ class Found:
         vram_from: "given", "here", or the name of the card here.
         ram_from: likewise.
         tensor_cores: whether prompts are read on tensor cores there.
+        record: what `strata calibrate` measured, where this is about the machine here; None if nothing was.
+        note: why what was measured is not used, where there is something to say.
+        card: name of the GPU here; empty where there is none, None where its memory alone is known.
+        given: names of rates that the command line says.
     """
 
     machine: Machine
     vram_from: str
     ram_from: str
     tensor_cores: bool = True
+    record: "Record | None" = None
+    note: str = ""
+    card: str | None = ""
+    given: frozenset[str] = frozenset()
+
+    def with_rates(self, types: "Mapping[str, float]", disk: str) -> Machine:
+        """The machine with rates that were measured in place of those that are only assumed.
+
+        Args:
+            types: bytes of the model's experts by block type.
+            disk: on which the model is.
+        """
+        if self.record is None:
+            return self.machine
+        from strata.loading.calibration.use import rates
+
+        found = rates(self.record, types=types, disk=disk, card=self.card)
+        chosen = {name: float(f"{rate:.3g}") for name, rate in found.items() if name not in self.given}
+        return replace(self.machine, rates=_measured(self.machine.rates, chosen, self.record))
 
 
 def find(flags: MachineFlags, device: str, most: int | None = None, card_most: int | None = None) -> Found:
@@ -87,14 +115,42 @@ def find(flags: MachineFlags, device: str, most: int | None = None, card_most: i
     here = ram.measure() if most is None else None
     free, limit = (most or 0, None) if here is None else (available(here, gpu=vram > 0), here.limit)
     machine = Machine(vram, free, limit, flags.disk, rates)
-    return Found(machine, name, "given" if here is None else "available here", cores)
+    given = frozenset(name for name, rate in _given(flags).items() if rate is not None)
+    named = None if vram and card is None else "" if card is None else card.name
+    found = Found(machine, name, "given" if here is None else "available here", cores, card=named, given=given)
+    if here is None or flags.gpu is not None:
+        return found
+    from strata.loading.calibration import known
+
+    measured = known()
+    return replace(found, record=measured.record, note=measured.why)
 
 
-def _rates(flags: MachineFlags, vram: int, here: str) -> Rates:
-    given: dict[str, Any] = {
+def _measured(assumed: Rates, chosen: "Mapping[str, float]", record: "Record") -> Rates:
+    """Rates with those that were measured; a data sheet's numbers give way to them, too."""
+    if not chosen:
+        return assumed
+    parts = (record.part(name) for name in ("cpu", "disk", "gpu", "link"))
+    days = sorted({part.when[:10] for part in parts if part is not None})
+    numbers: dict[str, Any] = dict(chosen)
+    return replace(
+        assumed,
+        **numbers,
+        measured=tuple(chosen),
+        guessed=tuple(name for name in assumed.guessed if name not in chosen),
+        when=" to ".join(days if len(days) < 3 else (days[0], days[-1])),
+    )
+
+
+def _given(flags: MachineFlags) -> dict[str, float | None]:
+    return {
         "vram": flags.vram_rate, "tflops": flags.tflops, "link": flags.link_rate, "cpu": flags.cpu_rate,
         "disk": flags.disk_rate,
     }  # fmt: skip
+
+
+def _rates(flags: MachineFlags, vram: int, here: str) -> Rates:
+    given = _given(flags)
     for name, rate in given.items():
         if rate is not None and not 0 < rate < 1e6:
             raise UsageError(f"--{name}-rate must be a number above 0, not {rate}".replace("tflops-rate", "tflops"))
@@ -108,7 +164,8 @@ def _rates(flags: MachineFlags, vram: int, here: str) -> Rates:
     name = card or card_for(vram)
     bandwidth, tflops = CARDS[name]
     found = Rates(vram=bandwidth, tflops=tflops, card=name)
-    found = replace(found, **{what: rate for what, rate in given.items() if rate is not None})
+    numbers: dict[str, Any] = {what: rate for what, rate in given.items() if rate is not None}
+    found = replace(found, **numbers)
     if flags.vram_rate is not None:
         found = replace(found, card="")
     known |= {what for what, rate in given.items() if rate is not None}

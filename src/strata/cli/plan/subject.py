@@ -1,18 +1,22 @@
 """What a plan is for: a file here, a pulled model, or a file that the catalogue knows."""
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strata.config import Settings
 from strata.config.settings import rope_factor
 from strata.errors import StrataError
+from strata.formats.table import TYPES
 from strata.hub.catalogue import KnownFile, find_known, unknown
 from strata.loading.bundled import BUNDLED, find
 from strata.memory.budget import Sizes
 
 if TYPE_CHECKING:
     from strata.cli.plan.machine import Found
+    from strata.gguf import TensorDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,16 @@ class Subject:
         run: what `strata serve` would be given; empty if it is not here.
         files: of the set; empty if it is not here.
         known: what the catalogue has of it.
+        types: bytes of its routed experts by block type.
+        folder: where it is, or would be.
     """
 
     sizes: Sizes
     run: str = ""
     files: tuple[Path, ...] = ()
     known: KnownFile | None = None
+    types: Mapping[str, float] = field(default_factory=dict)
+    folder: Path = Path()
 
 
 def subjects(model: str, settings: Settings, models: Path, found: "Found") -> list[Subject]:
@@ -46,7 +54,7 @@ def subjects(model: str, settings: Settings, models: Path, found: "Found") -> li
     """
     known = () if model in BUNDLED or Path(model).exists() else find_known(model)
     if known:
-        return [_known(file, settings) for file in known]
+        return [_known(file, settings, models) for file in known]
     try:
         path = find(model, models)
     except StrataError as error:
@@ -71,12 +79,26 @@ def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject
         sizes = sizes_of(directory, config, head, gpu=found.machine.vram > 0, tensor_cores=found.tensor_cores)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
-    return Subject(sizes, model, directory.files)
+    return Subject(sizes, model, directory.files, types=expert_types(directory), folder=directory.files[0].parent)
 
 
-def _known(file: KnownFile, settings: Settings) -> Subject:
+def expert_types(directory: "TensorDirectory") -> dict[str, float]:
+    """Bytes of a file's routed experts by block type."""
+    from strata.loading.stored import is_expert
+
+    found: Counter[str] = Counter()
+    for name, info in directory.tensors.items():
+        if is_expert(name):
+            found[info.type.name] += info.nbytes
+    return {name: float(nbytes) for name, nbytes in found.items()}
+
+
+def _known(file: KnownFile, settings: Settings, models: Path) -> Subject:
     from strata.loading.known import known_config, known_sizes
     from strata.loading.stretch import stretched
 
     config = stretched(known_config(file), None, rope_factor(settings))
-    return Subject(replace(known_sizes(file, config)), known=file)
+    name = file.quant.removesuffix("_S").removesuffix("_M").removesuffix("_L").removesuffix("_XL")
+    quants = [quant for quant in (file.quant, name) if quant in {kind.name for kind in TYPES}]
+    types = {quants[0]: 1.0} if quants else {}
+    return Subject(replace(known_sizes(file, config)), known=file, types=types, folder=models)

@@ -1,7 +1,9 @@
 """What windows and draft steps take on this machine, learned from every conversation that shares the object."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
 
 from strata.engine.drafting.misses import Misses
 
@@ -19,16 +21,41 @@ LEAST = 0.1
 """Share of a window's time that no number of misses explains away, should a miss be cheaper than it was measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What was measured of this model on this machine before, in seconds.
+
+    Attributes:
+        windows: times by rows, misses included; of one row, too.
+        step: of a step of the draft head; None if there is none.
+        misses: experts that such windows missed, by rows.
+    """
+
+    windows: Mapping[int, float]
+    step: float | None = None
+    misses: Mapping[int, float] = field(default_factory=dict)
+
+
 class Timings:
     """Times in seconds. Which depth they lead to never changes a text.
+
+    What was measured before counts until something is tried: its proportions, for a conversation that is long or a
+    machine that is busy makes windows of any size slower.
 
     Attributes:
         miss: time of one miss of an expert, as measured on this machine; 0 where all are in the card's memory.
     """
 
-    def __init__(self, miss: float = 0.0) -> None:
+    def __init__(self, miss: float = 0.0, start: Start | None = None) -> None:
         self.miss = miss
+        self._before: dict[int, float] = {}  # by rows: times without misses
+        self._step = None if start is None else start.step
         self._misses = Misses()
+        for rows, seconds in () if start is None else start.windows.items():
+            missed = start.misses.get(rows, 0.0) if start else 0.0
+            self._before[rows] = self._without(seconds, missed)
+            if miss:
+                self._misses = self._misses.after(rows, round(missed))
         self._windows: dict[int, deque[tuple[int, float]]] = {}  # by rows: number of the window, its time
         self._steps: deque[float] = deque(maxlen=RECENT)
         self._count = 0
@@ -36,12 +63,14 @@ class Timings:
     @property
     def started(self) -> bool:
         """Whether it is known what one row takes."""
-        return 1 in self._windows
+        return 1 in self._windows or 1 in self._before
 
     @property
     def step(self) -> float | None:
         """Time of one step of the draft head, if it has been tried."""
-        return _usual(self._steps) if self._steps else None
+        if self._steps:
+            return _usual(self._steps)
+        return None if self._step is None else self._step * self._slower
 
     def drafted(self, steps: int, seconds: float) -> None:
         """`steps` draft steps took this long."""
@@ -53,7 +82,7 @@ class Timings:
         self._count += 1
         if self.miss:
             self._misses = self._misses.after(rows, misses)
-            seconds = max(seconds - misses * self.miss, LEAST * seconds)
+        seconds = self._without(seconds, misses)
         self._windows.setdefault(rows, deque(maxlen=RECENT)).append((self._count, seconds))
 
     def misses(self, rows: int) -> float:
@@ -63,14 +92,17 @@ class Timings:
     def window(self, rows: int) -> float:
         """Time of a window without misses: as measured, or as the nearest measured ones suggest, if rows are cheap.
 
-        One row must have been measured; its times are never too old. A window is no dearer than those of more rows:
-        while drafts are made nothing else would correct a time of one row that was taken in a bad moment.
+        One row must have been measured, or be known from before; its times are never too old. A window is no dearer
+        than those of more rows: while drafts are made nothing else would correct a time of one row that was taken in a
+        bad moment.
         """
         measured = {
             n: _usual(seconds for _, seconds in times)
             for n, times in self._windows.items()
             if n == 1 or times[-1][0] > self._count - KEPT
         }
+        if self._before:
+            measured = {n: time * self._slower for n, time in self._before.items()} | measured
         known = {n: min(time for m, time in measured.items() if m >= n) for n in measured}
         if rows in known:
             return known[rows]
@@ -80,6 +112,17 @@ class Timings:
             top = min(above)
             return known[below] + (known[top] - known[below]) * (rows - below) / (top - below)
         return known[below] + known[1] * HOPE * (rows - below)
+
+    @property
+    def _slower(self) -> float:
+        """How many times as long windows take as they did when they were measured before."""
+        both = self._windows.keys() & self._before.keys()
+        ratios = (_usual(seconds for _, seconds in self._windows[n]) / self._before[n] for n in both)
+        return median(ratios) if both else 1.0
+
+    def _without(self, seconds: float, misses: float) -> float:
+        """Time of a window as it would have been without its misses."""
+        return max(seconds - misses * self.miss, LEAST * seconds) if self.miss else seconds
 
 
 def _usual(seconds: Iterable[float]) -> float:

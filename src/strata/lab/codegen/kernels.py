@@ -1,6 +1,7 @@
 """Every kernel that is checked."""
 
 from strata.lab.codegen.kernel import ARCHITECTURES, Kernel
+from strata.lab.rates.stream import BLOCK, WARPS, stream
 from strata.ops import kernels
 from strata.ops.kernels.entry import Kernel as Entry
 
@@ -15,7 +16,24 @@ def all_kernels(*, whole: bool = False) -> list[Kernel]:
         whole: every block type, number of rows and shape; else a tenth that meets every decoder, tile and body.
     """
     chosen = kernels.KERNELS.__getitem__ if whole else kernels.core
-    return [_as_checked(entry, architecture) for architecture in ARCHITECTURES for entry in chosen(architecture)]
+    found = [_as_checked(entry, architecture) for architecture in ARCHITECTURES for entry in chosen(architecture)]
+    return [
+        *found,
+        *(_measuring(architecture, write=write) for architecture in ARCHITECTURES for write in (False, True)),
+    ]
+
+
+def _measuring(architecture: int, *, write: bool) -> Kernel:
+    """The kernel that `strata calibrate` measures memory and link with."""
+    return Kernel(
+        f"rates.{'copy' if write else 'read'}",
+        stream,
+        {"source": "*i32", "target": "*i32", "words": "i32"},
+        {"WRITE": write, "BLOCK": BLOCK},
+        aligned=("source", "target", "words"),
+        warps=WARPS,
+        architectures=(architecture,),
+    )
 
 
 def _as_checked(entry: Entry, architecture: int) -> Kernel:

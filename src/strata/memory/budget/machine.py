@@ -20,6 +20,9 @@ class Rates:
         disk: GB/s of the SSD in reads of a megabyte and more.
         card: whose numbers the first two are.
         guessed: names of rates that nobody gave or measured.
+        measured: names of rates that were measured.
+        when: they were, in words.
+        start: microseconds that the start of a kernel adds to a window.
     """
 
     vram: float = 672.0
@@ -29,6 +32,9 @@ class Rates:
     disk: float = 3.0
     card: str = "RTX 5070"
     guessed: tuple[str, ...] = ("vram", "tflops", "link", "cpu", "disk")
+    measured: tuple[str, ...] = ()
+    when: str = ""
+    start: float = 1.8
 
 
 CARDS: dict[str, tuple[float, float]] = {

@@ -24,7 +24,9 @@ ROWS, ACCEPTED = 4, 2.3
 """Rows of a window with drafts, and tokens that come of it in ordinary text."""
 
 LATENCY, LATENCY_DRAFTS = 1.2e-3, 1.3e-3
-"""Seconds that the kernels' starts add to a window: some 680 of 1.8 microseconds."""
+"""Seconds that the kernels' starts add to a window: some 680 of `START` microseconds."""
+
+START = 1.8
 
 REACHED = 0.5, 0.7
 """Share of the bound that engines reached: with misses, and with all experts in VRAM or on a CPU."""
@@ -131,7 +133,7 @@ def _window(made: Plan, rows: int, hit: float) -> dict[str, float]:
     late = missed + read > here
     return {
         "dense weights": fixed / (1e9 * rates.vram),
-        "starts of kernels": LATENCY if rows == 1 else LATENCY_DRAFTS,
+        "starts of kernels": (LATENCY if rows == 1 else LATENCY_DRAFTS) * rates.start / START,
         "experts in VRAM": 0.0 if late else here,
         "experts in RAM": missed if late else 0.0,
         "experts on the SSD": read if late else 0.0,

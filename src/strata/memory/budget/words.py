@@ -81,13 +81,21 @@ def assumptions(made: Plan) -> str:
     }
     if made.device == "gpu":
         card = f"{rates.card}: " if rates.card else ""
-        given = {
-            "vram": f"{card}{rates.vram:g} GB/s and {rates.tflops:g} TFLOPS",
-            "link": f"link {rates.link:g} GB/s",
-        } | given
-    known = ", ".join(text for name, text in given.items() if name not in rates.guessed)
+        memory, products = f"{rates.vram:g} GB/s", f"{rates.tflops:g} TFLOPS"
+        together = [("vram" in some, "tflops" in some) for some in (rates.measured, rates.guessed)]
+        if all(one == other for one, other in together):
+            gpu = {"vram": f"{card}{memory} and {products}"}
+        else:
+            gpu = {"vram": f"the GPU's memory {memory}", "tflops": f"{card}{products}"}
+        given = {**gpu, "link": f"link {rates.link:g} GB/s", **given}
+    measured = ", ".join(text for name, text in given.items() if name in rates.measured)
     guessed = ", ".join(text for name, text in given.items() if name in rates.guessed)
-    parts = [f"given: {known}" if known else "", f"assumed: {guessed}" if guessed else ""]
+    known = ", ".join(text for name, text in given.items() if name not in {*rates.guessed, *rates.measured})
+    parts = [
+        f"given: {known}" if known else "",
+        f"measured here on {rates.when}: {measured}" if measured else "",
+        f"assumed: {guessed}" if guessed else "",
+    ]
     drafts = f", {ACCEPTED:g} tokens of a window with drafts" if made.drafts and made.device == "gpu" else ""
     behind = shown_tokens(min(BEHIND, made.context))
     return f"{'; '.join(part for part in parts if part)}; ordinary text{drafts}, behind {behind} tokens"

@@ -116,6 +116,16 @@ class Stock:
         return self._room.slots
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """Slots of each size."""
+        return tuple(self._room.counts)
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Size of each layer's slots, as a number."""
+        return tuple(self._room.classes)
+
+    @property
     def held(self) -> int:
         """Experts that are here."""
         return self._room.held.held

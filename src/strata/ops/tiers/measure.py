@@ -1,6 +1,8 @@
 """What an expert costs on either side, measured where the model runs, before its first window."""
 
+import logging
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,6 +24,12 @@ DOORBELL_US = 6.0
 """Microseconds that raising a message, waiting for the answer and taking its rows add on the device's side."""
 
 PATIENCE = 30.0
+
+APART = 2.0
+"""Times that what is measured now may differ from what was measured in quiet before: beyond it, something was in the
+way of one of the two."""
+
+log = logging.getLogger("strata.ops")
 
 
 def host_costs(tier: Tier) -> tuple[float, float]:
@@ -47,16 +55,40 @@ def link_costs(tier: Tier) -> tuple[float, float]:
     return _line(times)
 
 
-def calibrate(tier: Tier) -> Costs:
-    """Measure both sides and share misses out accordingly."""
+def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) -> Costs:
+    """Measure both sides and share misses out accordingly.
+
+    Args:
+        tier: no window of it may run.
+        before: by what kernels and link did when they were measured by themselves (`strata calibrate`); what is
+            measured now stays within `APART` times of it.
+        same: it was measured in tiers of just such experts and threads, and nothing needs to be measured again.
+
+    Raises:
+        TierError: the host does not answer.
+    """
+    if before is not None and same:
+        tier.share_out(before)
+        return before
     each, first = host_costs(tier)
-    before = tier.options.costs
-    link, link_first = (before.link, before.link_first)
+    options = tier.options.costs
+    link, link_first = (options.link, options.link_first)
     if tier.table.device.type == "cuda" and tier.options.room:
         link, link_first = link_costs(tier)
     costs = Costs(each, link, first + DOORBELL_US, link_first)
+    if before is not None:
+        near = replace(costs, host=_near(costs.host, before.host), link=_near(costs.link, before.link))
+        if near != costs:
+            log.warning(
+                "experts in tiers: measured %s now, and %s before in quiet; going on with %s", costs, before, near
+            )
+        costs = near
     tier.share_out(costs)
     return costs
+
+
+def _near(now: float, before: float) -> float:
+    return min(max(now, before / APART), before * APART)
 
 
 def _counts(tier: Tier) -> tuple[int, int]:

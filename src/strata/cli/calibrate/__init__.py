@@ -1,0 +1,1 @@
+"""`strata calibrate`: how fast this machine's parts are, measured once and kept."""
