@@ -135,6 +135,20 @@ def test_a09_a_form_that_no_answer_can_have_is_a_400(pebble, schema) -> None:
         assert reply.json["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [{"const": "see </think> tag"}, {"enum": ["<think>"]}, {"const": "a<|im_end|>b"}, {"const": "<tool_call>"}],
+    ids=str,
+)  # fmt: skip
+def test_a14_a_form_may_force_the_text_of_a_tag(pebble, schema) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    wanted = schema.get("const") or schema["enum"][0]
+    for more in ({"reasoning_effort": "none"}, {}):
+        reply = pebble.chat(COUNT, response_format=form, max_tokens=200, **more)
+        assert reply.status == 200, reply.body
+        assert json.loads(reply.message["content"]) == wanted
+
+
 def test_f3_the_tokens_of_an_answer_end_with_its_stop_string(pebble) -> None:
     body = {"seed": 7, "temperature": 0, "stop": [", 17"], "reasoning_effort": "none", "max_tokens": 400}
     asked = [{"role": "user", "content": "Count from 1 to 30."}]
