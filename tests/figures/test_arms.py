@@ -70,7 +70,7 @@ def test_a_cap_that_is_too_small_says_what_is_needed(path):
     assert slots == (32,)
     assert told["cap_gb"] == 2.0
     assert sum(value for name, value in told.items() if name != "cap_gb") <= 2.0
-    with pytest.raises(RequestError, match="of VRAM are needed, 1.00 GB are there"):
+    with pytest.raises(RequestError, match=r"of VRAM are needed, 1\.00 GB are there"):
         capped(model, 10**9)
 
 
