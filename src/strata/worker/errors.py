@@ -52,6 +52,9 @@ def is_device(error: BaseException) -> bool:
     return broken or (error.__cause__ is not None and is_device(error.__cause__))
 
 
+Nothing = NothingAllowedError
+"""What a request asks for leaves it no token to say; for those who do not know the engine."""
+
 _OF_ENGINE: dict[str, type[StrataError]] = {one.__name__: one for one in (NotFiniteError, NothingAllowedError)}
 
 
