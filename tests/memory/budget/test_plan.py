@@ -191,7 +191,18 @@ def test_all_in_vram() -> None:
     one = plan(Machine(141 * GB, 256 * GB), released(), Wishes(conversations=8))
     assert (one.resident, one.arena, one.table) == (True, Arena.NONE, Table.VRAM)
     assert one.cells > one.context
-    assert one.rows == 4096
+    assert one.rows == 4096, "longer passes only pay where experts have to come for each"
+
+
+def test_passes_are_long_where_experts_come_and_memory_allows() -> None:
+    """And the plan says so."""
+    rows = [plan(Machine(vram * GB, 128 * GB), released(), Wishes(context=8192)).rows for vram in (8, 12, 24, 32)]
+    assert rows == sorted(rows)
+    assert rows[0] < rows[1] < rows[-1] == 8192
+    one = plan(Machine(12 * GB, 128 * GB), released(), Wishes(context=8192))
+    assert one.vram is not None
+    (passes,) = [part for part in one.vram.parts if part.name == least.PASS]
+    assert passes.note == f"{one.rows:,} tokens at a time"
 
 
 def test_ram_that_holds_only_what_vram_does_not() -> None:
