@@ -1,5 +1,6 @@
 """A model whose experts find no place on the card: what it says, and that they are put where they are looked for."""
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from strata.errors import ConfigError, RequestError
 from strata.gguf import open_model
 from strata.loading import tiers
 from strata.loading.device import Placement
+from strata.loading.storage import Storage
 from strata.memory.budget.plan import Arena
 from strata.model import load_config, load_weights
 from strata.ops.tiers.ram import pages
@@ -74,3 +76,35 @@ def test_pages_are_locked_once():
     """Matrices that lie side by side in a file share pages."""
     assert pages([(5000, 9000), (9000, 12000), (40960, 45056), (100, 200)]) == [(0, 12288), (40960, 45056)]
     assert pages([(0, 1)]) == [(0, 4096)]
+
+
+@pytest.mark.parametrize("arena", [Arena.COMPLEMENT, Arena.PART])
+def test_experts_lie_in_slots_in_ram_and_on_the_disk(model, arena):
+    """What the plan says, and in `/metrics` what was met; whoever has a slot has no second place."""
+    directory, config, weights = model
+    made = planned(directory, config, 10)
+    (kind,) = made.classes
+    here = kind.experts - 10 if arena is Arena.COMPLEMENT else 16
+    made = replace(made, arena=arena, classes=(replace(kind, in_ram=here, on_ssd=kind.experts - 10 - here),))
+    tiers.check(made)
+    storage, told = Storage(), []
+    tier = tiers.build(weights, config, made, torch.device("cpu"), 1, told.append, tiers.Source(directory, storage))
+    try:
+        stock = storage.stock
+        assert stock is tier.supply.stock
+        assert stock.slots == stock.held == here
+        in_ram, in_vram = np.stack([stock.here(i) for i in range(config.L)]), tier.cache.slot_of >= 0
+        assert not (in_ram & in_vram).any()
+        assert (np.ptp((in_ram | in_vram).sum(axis=1))) <= 1
+        assert sum(told) == sum(tier.layers[0].source.nbytes for _ in range(10 + here))
+        assert storage.stats()["storage"]["experts"] == {
+            "hits": 0, "misses": 0, "read": 0, "waited": 0.0, "held": here, "slots": here,
+        }  # fmt: skip
+        layer, expert = np.argwhere(in_ram)[-1].tolist()
+        part = weights.layers[layer].moe.down.raw[expert]
+        place = int(stock.addresses[layer, expert, 2])
+        found = np.ctypeslib.as_array((ctypes.c_uint8 * part.nbytes).from_address(place))
+        assert (found == part.reshape(-1)).all()
+    finally:
+        tier.close()
+        storage.close()

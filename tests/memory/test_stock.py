@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(layer=st.integers(0, COUNT - 1), expert=st.integers(0, EXPERTS - 1))
     def a_copy_to_the_card(self, layer, expert):
-        if len(self.held) < 1 and self.stock.hold(layer, expert):
+        if len(self.held) < 1 and self.stock.hold([(layer, expert)])[0]:
             self.held.append((layer, expert))
 
     @precondition(lambda self: self.held)
@@ -378,3 +378,20 @@ def test_landing_slots():
     from strata.memory.tier.stock import _landing
 
     assert [_landing(n) for n in (1, 3, 8, 400, 16_000)] == [1, 1, 2, 96, 1000]
+
+
+def test_copies_to_the_card_leave_windows_half_of_the_landing_slots(model):
+    with stocked(model, (6, 0), only=1, landing=4) as stock:
+        list(stock.visit(0, numbers(*range(6))))
+        stock.begin(nowhere(1))
+        shown, others = np.flatnonzero(stock.shown[0]), np.flatnonzero(~stock.shown[0])
+        assert stock.landing == [0]  # all fit
+        stock.landing = [4]
+        stock._changed = True
+        stock.begin(nowhere(1))
+        shown, others = np.flatnonzero(stock.shown[0]), np.flatnonzero(~stock.shown[0])
+        assert (len(shown), len(others)) == (2, 4)
+        held = stock.hold([(0, int(e)) for e in [*others, *shown]])
+        assert held == [True, True, False, False, True, True]
+        stock.release(0, np.sort(np.concatenate([others[:2], shown])))
+        assert stock._room.held.pinned == 0

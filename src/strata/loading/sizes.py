@@ -1,6 +1,7 @@
 """What a model takes, for `strata.memory.budget`: read off a file's table of tensors, nothing of its weights."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
+from strata.loading.stored import is_expert
 from strata.memory.arena.shape import SlotShape
 from strata.memory.budget import Cells, ExpertLayer, Reads, Sizes, Work
 from strata.model import ModelConfig, take_inventory
@@ -97,6 +99,15 @@ def sizes_of(
         ),
         cells=shapes.cells, draft_cells=shapes.draft_cells, host_cells=shapes.host_cells, work=shapes.work,
     )  # fmt: skip
+
+
+def expert_types(directory: TensorDirectory) -> dict[str, float]:
+    """Bytes of a file's routed experts by block type."""
+    found: Counter[str] = Counter()
+    for name, info in directory.tensors.items():
+        if is_expert(name):
+            found[info.type.name] += info.nbytes
+    return {name: float(nbytes) for name, nbytes in found.items()}
 
 
 class Shapes(NamedTuple):

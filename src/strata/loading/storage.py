@@ -13,7 +13,7 @@ from strata.memory.budget import least
 from strata.memory.budget.plan import Arena
 from strata.memory.ngram import Rows, Table, rows_in
 from strata.memory.reads import Readers, ReadFile
-from strata.memory.tier import ExpertTier
+from strata.memory.tier import ExpertTier, Stock
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +36,12 @@ class Storage:
 
     Attributes:
         tier: of experts, if not all of them are in memory.
+        stock: of experts beside a GPU, if not all of those without a slot there are in memory.
         rows: of the n-gram table, unless they are read through the file's own reader.
     """
 
     tier: ExpertTier | None = None
+    stock: Stock | None = None
     rows: Rows | None = None
     readers: list[Readers] = field(default_factory=list)
 
@@ -51,6 +53,8 @@ class Storage:
             met = self.tier.stats
             found["experts"] = {"vram": 0, "ram": met.hits, "ssd": met.misses}
             storage["experts"] = {**asdict(met), "held": self.tier.held.held, "slots": self.tier.slots}
+        if self.stock is not None:  # windows say themselves where experts were found
+            storage["experts"] = {**asdict(self.stock.stats), "held": self.stock.held, "slots": self.stock.slots}
         if self.rows is not None:
             storage["ngram"] = asdict(self.rows.waits)
             cache = getattr(self.rows, "cache", None)
@@ -66,7 +70,7 @@ class Storage:
     def close(self) -> None:
         """As `end`, and give memory back. Nobody may compute any more."""
         self.end()
-        for part in (self.tier, self.rows):
+        for part in (self.tier, self.stock, self.rows):
             if part is not None:
                 part.close()
 

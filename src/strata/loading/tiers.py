@@ -135,7 +135,7 @@ def build(
     if before is not None:
         options = replace(options, costs=before)
     tier = Tier(kinds, experts, held, cache, classes, slots, config.moe.topk, device, options)
-    tier.fill()
+    tier.fill(None if held.stock is None else on_bytes)
     if on_gpu:
         log.info("experts in tiers: %s slots, %s", slots, calibrate(tier, before, same=same))
     return tier
@@ -146,7 +146,7 @@ class Source:
 
     Args:
         directory: its tensors.
-        storage: whose reading threads the readers' are.
+        storage: whose the reading threads and the memory are.
     """
 
     def __init__(self, directory: "TensorDirectory", storage: "Storage") -> None:
@@ -163,7 +163,8 @@ class Source:
         layers = [stacks_of([raw(part) for part in (moe.gate, moe.up, moe.down)], files) for moe in moes]
         readers = Readers()
         self._storage.readers.append(readers)
-        return Stock(layers, readers, shares=shares(made))
+        self._storage.stock = Stock(layers, readers, shares=shares(made))
+        return self._storage.stock
 
 
 def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "SlotCache":

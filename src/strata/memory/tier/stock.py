@@ -198,18 +198,26 @@ class Stock:
             if some > 0:
                 self._coming.ask(layer, experts[:some])
 
-    def hold(self, layer: int, expert: int) -> bool:
-        """Pin an expert until `release`, unless it is not here or windows would lack the slot."""
-        held, one = self._room.held, np.array([expert])
-        kind = self._room.classes[layer]
+    def hold(self, pairs: Sequence[tuple[int, int]]) -> list[bool]:
+        """Pin experts until `release`: those (layer, expert) that are here, as long as windows do not lack their slots.
+
+        Returns:
+            Who was pinned.
+        """
+        held, found, used = self._room.held, list[bool](), dict[int, int]()
         with self._lock:
             self._sweep()
-            if not held.holds(layer, one)[0]:
-                return False
-            if not self._shown[layer, expert] and held.used(kind) >= self.landing[kind] // 2 and self.landing[kind]:
-                return False
-            held.pin(layer, one)
-            return True
+            for layer, expert in pairs:
+                kind, one = self._room.classes[layer], np.array([expert])
+                landing = self.landing[kind] if not self._shown[layer, expert] else 0
+                if landing and kind not in used:
+                    used[kind] = held.used(kind)
+                found.append(bool(held.holds(layer, one)[0]) and (not landing or used[kind] < landing // 2))
+                if found[-1]:
+                    held.pin(layer, one)
+                    if landing:
+                        used[kind] += 1
+        return found
 
     def release(self, layer: int, experts: I64) -> None:
         """Undo `hold` or `take`."""
@@ -357,6 +365,7 @@ class Stock:
         with self._lock:
             self._room.fill(pairs, self._readers, on_progress=on_progress, stop=stop)
             self._changed = True
+            self.stats = TierStats()  # of what is met from now on
 
     def best(self, worth: NDArray[np.floating]) -> list[tuple[int, I64]]:
         """Whom to fill empty slots with.

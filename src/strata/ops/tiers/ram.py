@@ -107,8 +107,8 @@ def pages(ranges: Sequence[tuple[int, int]], size: int = 4096) -> list[tuple[int
 class _Locked:
     """Ranges that the GPU knows, until nobody holds them any more."""
 
-    def __init__(self, runtime: Any) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Any, kept: Any = None) -> None:
+        self._runtime, self._kept = runtime, kept
         self.ranges: list[int] = []
 
     def free(self) -> None:
@@ -180,8 +180,7 @@ class _Locks:
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         runtime: Any = torch.cuda.cudart()
-        self._memory = memory
-        self._locked = _Locked(runtime)
+        self._locked = _Locked(runtime, memory)
         for first in range(0, len(memory), PIECE):
             some = memory[first : first + PIECE]
             status = int(runtime.cudaHostRegister(some.ctypes.data, some.nbytes, _PORTABLE))

@@ -99,11 +99,11 @@ class Supply:
 
     def movable(self, moves: Sequence[Any]) -> list[Any]:
         """Those that can begin, held until `moved`; of the others the experts are asked for."""
-        found = [move for move in moves if self.stock.hold(move.layer, move.expert)]
-        for move in moves:
-            if move not in found:
+        held = self.stock.hold([(move.layer, move.expert) for move in moves])
+        for move, here in zip(moves, held, strict=True):
+            if not here:
                 self.stock.ask(move.layer, np.array([move.expert]))
-        return found
+        return [move for move, here in zip(moves, held, strict=True) if here]
 
     def begun(self, moves: Sequence[Any]) -> None:
         """Whoever had their slots is missing from now on: it is asked for before somebody misses it."""

@@ -318,6 +318,7 @@ class Tier:
 
         def go() -> None:
             self._land(wait=True)
+            self._take_back(self._lent)  # a prompt borrows anew with its next pass
             for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
                 if new < old:
                     self.cache.resize(kind, new)
