@@ -155,6 +155,16 @@ def test_a14_a_form_may_force_the_text_of_a_tag(pebble, schema) -> None:
         assert json.loads(reply.message["content"]) == wanted
 
 
+def test_a09_a_bias_that_leaves_a_form_nothing_is_a_400(pebble) -> None:
+    digits = {str(token): -100 for digit in "0123456789" for token in pebble.tokens(content=digit)}
+    body = {"guided_regex": "[0-9]+", "logit_bias": digits, "reasoning_effort": "none"}
+    refused = pebble.chat(COUNT, **body)
+    assert refused.status == 400, refused.body
+    assert "logit_bias" in refused.error
+    events = pebble.chat_stream(COUNT, **body)
+    assert events.status == 400 or events.items[-2][1]["error"]["type"] == "invalid_request_error"
+
+
 def test_f3_the_tokens_of_an_answer_end_with_its_stop_string(pebble) -> None:
     body = {"seed": 7, "temperature": 0, "stop": [", 17"], "reasoning_effort": "none", "max_tokens": 400}
     asked = [{"role": "user", "content": "Count from 1 to 30."}]
