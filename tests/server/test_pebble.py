@@ -52,6 +52,12 @@ TOOLS = [
 TIMER = [{"role": "user", "content": "Set the timer for 25 minutes."}]
 
 
+def test_the_plan_of_memory_is_told_in_words(pebble) -> None:
+    plan = pebble.get("/props").json["plan"]
+    assert any(re.match(r"RAM \(.*\): .* left to the system, .* for the process", text) for text in plan)
+    assert any("everything is computed on the CPU" in text or "experts are in VRAM" in text for text in plan)
+
+
 def test_it_answers_on_every_route(pebble, closing) -> None:
     chat = pebble.chat(COUNT, max_tokens=200)
     assert chat.message["content"] == "1, 2, 3, 4, 5"

@@ -517,3 +517,10 @@ def test_t06_it_answers_while_the_server_is_busy(site) -> None:
     for thread in threads:
         thread.join()
     assert min(rounds) < 0.2
+
+
+def test_over_committed_memory_is_shown_in_status_and_metrics(watched) -> None:
+    told = "video memory seems to be over-committed: 90% of the experts are found there"
+    site = watched(stats={"overcommit": told})
+    until(lambda: status(site)["engines"][0]["overcommit"] == told)
+    until(lambda: 'strata:vram_overcommitted{model_name="watched"} 1.0' in site.get("/metrics").body.decode())

@@ -146,7 +146,7 @@ def test_what_prompts_bring_is_the_experts_planes(tmp_path):
             for layer in (1, 0):
                 kind, moe = shelf.layout(layer), made.moes[layer]
                 memory = torch.full((6, kind.nbytes), 255, dtype=torch.uint8, device=DEVICE)
-                missing = shelf.missing(layer)
+                missing = shelf.missing(layer).tolist()
                 shelf.ask(layer, missing[:3])
                 for some in (missing[:4], missing[4:]):
                     shelf.bring(layer, memory, some, [missing.index(e) for e in some])
