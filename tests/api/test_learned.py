@@ -1,9 +1,12 @@
 """What a cache of experts has learned comes back at the next start, and nothing that lies there stops one."""
 
 import logging
+import os
+import struct
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +108,23 @@ def test_what_cannot_be_used_is_said_once_and_replaced(tmp_path, spoil, words, c
     again = Learned(tmp_path, "model")
     again.cache(SIZES, CLASSES, E)
     assert (again.used, again.note) == (True, "")
+
+
+def test_what_is_no_file_of_ours_is_not_waited_for_nor_read_whole(tmp_path):
+    """A pipe that nobody writes to, a folder, and a file of a terabyte that is nearly all hole."""
+    for name, make, words in (
+        ("pipe", os.mkfifo, "no regular file"),
+        ("folder", Path.mkdir, "no regular file"),
+        ("hole", Path.touch, "checksum"),
+    ):
+        learned = Learned(tmp_path, name)
+        make(learned.path)
+        if name == "hole":
+            with learned.path.open("r+b") as file:
+                file.write(b"StrataXP" + struct.pack("<I", 1))
+                file.truncate(1 << 40)
+        assert not learned.cache(SIZES, CLASSES, E).counts().any()
+        assert words in learned.note
 
 
 def test_a_folder_that_is_none_is_said_once(tmp_path, caplog):

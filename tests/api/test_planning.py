@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
+from strata.api import load
 from strata.cli.main import main
+from strata.errors import RequestError
 from strata.loading import gpu, network, ram
 from strata.loading.bundled import find
 from strata.loading.files import ModelFile
@@ -309,3 +312,36 @@ def test_a_refusal_is_the_same_sentence(capsys, flags) -> None:
     with pytest.raises(DoesNotFitError, match="does not fit") as caught:
         loaded("pebble", device="cpu" if device else "cuda", **flags)
     assert f"strata: error: {caught.value}" in error
+
+
+def test_a_model_begins_warm_the_second_time_and_takes_another_share_as_planned(tmp_path) -> None:
+    """From `strata.load` to slots and back: what was hot lies there at the next start; sizes begin with the plan."""
+    many = vram_for(sizes("pebble"), 20, {})
+
+    def start() -> tuple[Any, Any]:
+        model = load("pebble", threads=1, device="cuda", vram=many, profiles=tmp_path / "profiles")
+        return model, model.network.ops.tier
+
+    model, tier = start()
+    with model:
+        first = {tuple(pair) for pair in np.argwhere(tier.cache.slot_of >= 0).tolist()}
+        layers, experts = tier.cache.slot_of.shape
+        hot = np.array([(a, e) for a in range(layers) for e in range(experts) if (a, e) not in first][:20])
+        for _ in range(3):
+            tier.cache.seen(hot)
+        tier._windows += 3
+    model, tier = start()
+    with model:
+        there = np.argwhere(tier.cache.slot_of >= 0).tolist()
+        assert len(there) == 20
+        assert sorted(there) == sorted(hot.tolist())
+        before, at = model.ready, model.source.engine._placement
+        rest = at.weights - at.slots + at.cache + at.work + at.kept + tier.room.waste
+        assert model.resize(rest + 8 * tier.room.arrays[0].shape[1]).slots == 8
+        assert (tier.cache.slot_of >= 0).sum() == sum(tier.room.slots)
+        assert model.ready.placed != before.placed
+        assert "Since it was loaded the memory was shared out anew" in " ".join(model.ready.plan)
+        assert model.resize(many).slots in {19, 20}  # a page of each size is kept back
+        with pytest.raises(RequestError, match="are needed without a single routed expert"):
+            model.resize(many // 2)
+    assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".profile"]

@@ -73,6 +73,8 @@ def test_growth_is_refused_with_numbers_and_nothing_is_lost(made):
         with pytest.raises(RoomError, match=r"cannot grow to .* is the most now; nothing has changed") as caught:
             resizing.resize(tier, at, other + whole + tier.room.waste)
         assert resizing.shown_bytes(2 * system.size) + " are free" in str(caught.value)
+        with pytest.raises(RoomError, match=": 0 B are free"):  # what is kept free is nobody's
+            resizing.resize(tier, replace(at, kept=2 * system.size), other + 2 * whole)
         assert (tier.cache.slot_of == before).all()
         assert tier.room.slots == slots
         assert str(at.share)[:4] == str(placed(at.slots, whole).share)[:4]

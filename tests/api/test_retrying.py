@@ -2,6 +2,7 @@
 
 import logging
 import mmap
+import re
 from bisect import bisect_left
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 pytest.importorskip("triton")
 
 from strata import pebble
+from strata.errors import RequestError
 from strata.gguf import open_model
 from strata.loading import gpu, network, ram, tiers
 from strata.loading.bundled import find
@@ -187,13 +189,23 @@ def test_what_was_taken_is_said_beside_what_was_planned(more, words) -> None:
 
 
 def test_less_than_the_headroom_is_said_with_numbers_and_a_card_is_measured(monkeypatch) -> None:
-    free = iter([24 * GB, 24 * GB - 2 * GB])
-    monkeypatch.setattr(gpu, "_free", lambda _: next(free))
-    found = load(ngram="direct")
-    told = found.placement.plan[-1]
-    assert told.startswith("Measured after loading: 1.")
-    assert "of VRAM more were taken than planned" in told
-    found.storage.close()
+    for vram in (None, 2_400_000_000):
+        free = iter([24 * GB, 24 * GB - 2 * GB])
+        monkeypatch.setattr(gpu, "_free", lambda _, free=free: next(free))
+        found = load(ngram="direct", vram=vram)
+        told = found.placement.plan[-1]
+        assert re.match(r"Measured after loading: 1\.\d\d GB of VRAM more were taken than planned; ", told)
+        assert ("--headroom " in told) == (vram is not None), "of 24 GB there is enough left"
+        found.storage.close()
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_none_of_a_card_is_the_cpu_or_an_error(device) -> None:
+    if device == "auto":
+        assert load(vram=0).placement.device == "cpu"
+        return
+    with pytest.raises(RequestError, match="none of the memory of Abacus 9 may be taken"):
+        load(vram=0, device="cuda")
 
 
 def test_a_process_that_takes_much_more_than_its_part_says_so(monkeypatch) -> None:

@@ -18,7 +18,8 @@ def say(monkeypatch):
     seen: dict[str, object] = {}
 
     def choose(text: str, **options: object) -> dict[str, object]:
-        def load_model(settings: object, _output: object) -> object:
+        def load_model(settings: object, _output: object, *, conversations: int) -> object:
+            assert conversations == 1  # nobody else asks
             model = scripted_model(text, **options)  # type: ignore[arg-type]
             seen.update(settings=settings, model=model)
             return model

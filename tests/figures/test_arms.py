@@ -64,12 +64,14 @@ def test_the_skew_gives_the_third_its_share():
     )
 
 
-def test_a_cap_that_is_too_small_says_what_is_needed(model):
-    slots, told = capped(model, 10**9)
-    assert slots == (16,)
-    assert told["cap_gb"] == 1.0
-    with pytest.raises(RequestError, match="are needed without a single routed expert"):
-        capped(model, 10**7)
+def test_a_cap_that_is_too_small_says_what_is_needed(path):
+    model = Model(path, torch.device("cpu"), TINY.context)
+    slots, told = capped(model, 2 * 10**9)
+    assert slots == (32,)
+    assert told["cap_gb"] == 2.0
+    assert sum(value for name, value in told.items() if name != "cap_gb") <= 2.0
+    with pytest.raises(RequestError, match=r"of VRAM are needed, 1\.00 GB are there"):
+        capped(model, 10**9)
 
 
 def test_bytes_that_a_window_reads(model):

@@ -24,6 +24,22 @@ def test_a_recording_is_made_and_compared(tmp_path, capsys) -> None:
     assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == len(policies())
 
 
+def test_short_prompts_are_read(tmp_path, capsys) -> None:
+    result = tmp_path / "r.json"
+    assert (
+        main(["reading", "--learned", "300", "--sizes", "0", "30", "100", "--link", "50", "--json", str(result)]) == 0
+    )
+    found = json.loads(result.read_text())["prompts"]
+    assert "| 30%, 200 tokens |" in capsys.readouterr().out
+    for each in found:
+        assert each["missing"] == pytest.approx(512 * (1 - each["size"] / 100), rel=1e-3, abs=0.1)
+        assert each["missed"] <= min(each["missing"], each["visited"])
+        assert each["link_ms"] == pytest.approx(each["missed"] * 48 * 2_176_000 / 50e6)
+    by = {(each["size"], each["tokens"]): each["missed"] for each in found}
+    assert by[0, 200] > 1.5 * by[30, 200] > by[100, 200] == 0  # those that many visit are here
+    assert by[30, 17] < by[30, 200] < by[30, 1000]
+
+
 def test_errors_are_said(tmp_path, capsys) -> None:
     assert main(["make"]) == 1
     assert main(["compare", "--trace", str(tmp_path / "none")]) == 1

@@ -123,7 +123,7 @@ def test_i05_nothing_is_out_of_step_after_any_refusal(site) -> None:
             assert site.chat().message["content"] == "fine"
             assert time.monotonic() - began < 5
 
-    kinds = [chance.choice(["leave", "long", "bad", "normal"]) for _ in range(100)]
+    kinds = [chance.choice(["leave", "long", "bad", "normal"]) for _ in range(200)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, kinds))
     until(lambda: busy(site) == 0 and not site.desk.busy)
@@ -154,6 +154,30 @@ def test_j01_no_answer_gets_anothers_words(site) -> None:
         found = list(pool.map(one, range(count)))
     assert sorted(text for text, _ in found) == sorted(f"marker {i}." for i in range(count))
     assert len({name for _, name in found}) == count
+
+
+def test_j07_exactly_so_many_are_kept_and_places_of_those_that_leave_are_free(site) -> None:
+    site.say(turn("x" * 5000, size=1, delay_ms=5), conversations=2, queue=8)
+    paths = (("/v1/chat/completions", chat_body(max_tokens=5000)), ("/v1/messages", message_body(max_tokens=5000)))
+    kept = [begin(site, *paths[number % 2]) for number in range(10)]
+    until(lambda: busy(site) == 10)
+
+    def refused(number: int) -> bool:
+        reply = site.post(*paths[number % 2])
+        return reply.status == 429 and "retry-after" in reply.headers and "error" in reply.json
+
+    with ThreadPoolExecutor(32) as pool:
+        assert all(pool.map(refused, range(500)))
+    assert busy(site) == 10
+    for link in kept[2:]:
+        link.close()
+    until(lambda: busy(site) == 2)
+    again = [begin(site, *paths[0]) for _ in range(8)]
+    until(lambda: busy(site) == 10)
+    assert site.chat().status == 429
+    for link in (*kept[:2], *again):
+        link.close()
+    until(lambda: busy(site) == 0)
 
 
 def test_j07_a_full_queue_says_so_at_once(site) -> None:
@@ -217,6 +241,19 @@ def test_j08_a_fault_in_taking_the_answer_apart_is_that_answers(site, monkeypatc
         assert site.chat().status == 500
         events = site.chat_stream()
         assert events.status == 500 or "error" in events.items[-2][1]
+    for _ in range(3):
+        assert site.chat().message["content"] == "b"
+    site.script.rest()
+
+
+def test_j08_a_fault_in_a_characters_bytes_is_that_answers(site, monkeypatch) -> None:
+    from strata.text import Detokeniser
+
+    site.say("a</think>\n\nb")
+    with monkeypatch.context() as patch:
+        patch.setattr(Detokeniser, "push_bytes", lambda *_: 1 / 0)
+        assert site.chat().status == 500
+        assert site.message().status == 500
     for _ in range(3):
         assert site.chat().message["content"] == "b"
     site.script.rest()

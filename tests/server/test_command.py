@@ -107,15 +107,19 @@ def test_i07_a_signal_ends_streams_in_good_order(start, number) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     slow = turn("</think>\n\n" + "x" * 8000, size=1, delay_ms=5)
-    process = start(slow, slow, turn("</think>\n\nqueued"), more=("--conversations", "2", "--drain", "0.3"))
+    more = ("--conversations", "3", "--drain", "0.3", "--reading-ms", "400")
+    process = start(slow, slow, slow, turn("</think>\n\nqueued"), more=more)
     port = process.port()
     process.wait_ready(port)
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         begun = threading.Event()
         streamed = pool.submit(ask, port, begun, stream=True)
         assert begun.wait(20)
         whole = pool.submit(ask, port)
         until(port, b'num_requests_running{model_name="scripted"} 2.0')
+        long = [{"role": "user", "content": "word " * 6000}]  # which takes forty seconds to be read
+        reading = pool.submit(ask, port, messages=long)
+        until(port, b'num_requests_running{model_name="scripted"} 3.0')
         queued = pool.submit(ask, port)
         until(port, b'num_requests_waiting{model_name="scripted"} 1.0')
         began = time.monotonic()
@@ -128,7 +132,7 @@ def test_i07_a_signal_ends_streams_in_good_order(start, number) -> None:
         assert b'"error":{' in text
         assert b"data: [DONE]" in text
         assert text.count(b"HTTP/1.1") == 1
-        for one in (whole.result(), queued.result()):
+        for one in (whole.result(), reading.result(), queued.result()):
             assert one.startswith(b"HTTP/1.1 503")
             assert b"ending" in one
     with socket.socket() as again:

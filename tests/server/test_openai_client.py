@@ -73,6 +73,18 @@ def test_a_form_is_parsed(site, client) -> None:
     assert parsed.output_parsed == Answer(a=5)
 
 
+def test_b08_a_long_reading_keeps_the_client_alive(other_site, closing) -> None:
+    patient = other_site(sign=0.1)
+    patient.say("ok</think>\n\nthere", size=2, reading_ms=40)
+    slow = closing(openai.OpenAI(base_url=f"{patient.url}/v1", api_key="none", max_retries=0, timeout=0.9))
+    prompt = "word " * 2000
+    messages = [{"role": "user", "content": prompt}]
+    with slow.chat.completions.create(model="m", messages=messages, stream=True) as stream:
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "there"
+    with slow.responses.create(model="m", input=prompt, stream=True) as events:
+        assert [event.response.output_text for event in events if event.type == "response.completed"] == ["there"]
+
+
 def test_several_answers_and_log_probabilities(site, client) -> None:
     site.say("a</think>\n\none", "b</think>\n\ntwo")
     done = client.chat.completions.create(

@@ -1,6 +1,7 @@
 """Thinking, effort and budgets: cases D01 to D10; histories and templates: E01 to E07."""
 
 import json
+import time
 
 import pytest
 
@@ -99,7 +100,9 @@ def test_d04_effort_on_responses_reaches_the_parser(site) -> None:
 
 def test_d05_a_turn_that_ends_in_its_thoughts_is_no_empty_success(site) -> None:
     site.say("We need to", size=3)
-    choice = site.chat().json["choices"][0]
+    whole = site.chat().json
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 4  # of three letters each
+    choice = whole["choices"][0]
     assert choice["message"]["reasoning_content"] == "We need to"
     assert (choice["finish_reason"], choice["unfinished"]) == ("stop", "reasoning")
     events = site.chat_stream()
@@ -213,6 +216,25 @@ def test_sealed_thoughts_come_back_on_responses(site) -> None:
         {"role": "user", "content": "y"},
     ]
     assert again == len(site.tokens(messages=messages))
+
+
+def test_a_little_that_is_sealed_is_not_much(site) -> None:
+    from strata.server.sealed import seal
+
+    bomb = seal("a" * 3_000_000)
+    assert len(bomb) < 10_000
+    blocks = [{"type": "thinking", "thinking": "", "signature": bomb}] * 50
+    history = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": "y"},
+    ]
+    items = [{"role": "user", "content": "x"}, *[{"type": "reasoning", "encrypted_content": bomb}] * 50]
+    began = time.monotonic()
+    for reply in (site.post("/v1/messages", message_body(history)), site.response(items)):
+        assert reply.status == 400
+        assert "sealed" in reply.error
+    assert time.monotonic() - began < 20
 
 
 # ---- histories

@@ -40,7 +40,8 @@ def test_b03_every_chunk_has_its_finish_reason(site) -> None:
             assert [c["finish_reason"] for c in choices if c["index"] == index and c["finish_reason"]] == ["length"]
 
 
-def test_b04_a_fault_in_a_stream_is_said_in_the_stream(site) -> None:
+def test_b04_a_fault_in_a_stream_is_said_in_the_stream(site, caplog) -> None:
+    caplog.set_level("INFO", "strata.server")
     fault = turn("a</think>\n\nb c", size=1, fault="raise")
     site.say(fault)
     chat = site.chat_stream()
@@ -66,6 +67,9 @@ def test_b04_a_fault_in_a_stream_is_said_in_the_stream(site) -> None:
     for reply in (site.chat(), site.message(), site.response(), site.complete()):
         assert reply.status == 500
         assert "error" in reply.json
+    ends = [record.getMessage() for record in caplog.records if ", prompt " in record.getMessage()]
+    assert len(ends) == 8
+    assert all(": error (500" in line for line in ends), ends
     site.say("fine</think>\n\nagain")
     assert site.chat().message["content"] == "again"
 

@@ -242,8 +242,9 @@ def test_c13_tool_choice_is_honoured_or_refused(site) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_c15_quotes_and_backslashes_survive_every_cut(site, size) -> None:
-    city = 'C:\\plugins\\new "x"\ttab end'
+@pytest.mark.parametrize("between", ["\t", "\n"], ids=["tab", "line"])
+def test_c15_quotes_and_backslashes_survive_every_cut(site, size, between) -> None:
+    city = f'C:\\plugins\\new "x"{between}tab end'
     site.say("</think>\n\n" + call("get_w", city=city), size=size)
     assert json.loads(site.chat_stream(tools=[WX], max_tokens=400).calls[0]["arguments"]) == {"city": city}
 
@@ -273,6 +274,66 @@ def test_a_custom_tool_takes_plain_text(site) -> None:
     made = site.chat(tools=nested).message["tool_calls"][0]
     assert made["type"] == "custom"
     assert made["custom"] == {"name": "apply_patch", "input": patch}
+
+
+PATCH = '*** Begin "Patch"\n+ caf\u00e9 \\ \U0001f600\n' * 8 + "*** End Patch"
+
+
+@pytest.mark.parametrize("size", [1, 5, None])
+def test_b10_a_custom_tools_input_flows(site, size) -> None:
+    site.say("</think>\n\n" + call("apply_patch", input=PATCH), size=size)
+    nested, flat = [{"type": "custom", "custom": {"name": "apply_patch"}}], [{"type": "custom", "name": "apply_patch"}]
+    events = site.chat_stream(tools=nested, max_tokens=2000)
+    calls = [c for v in events.values for x in v["choices"] for c in x["delta"].get("tool_calls", [])]
+    pieces = [one["custom"].get("input", "") for one in calls]
+    assert "".join(pieces) == PATCH
+    told = site.response_stream(tools=flat).values
+    deltas = [value["delta"] for value in told if value["type"] == "response.custom_tool_call_input.delta"]
+    assert "".join(deltas) == told[-1]["response"]["output"][-1]["input"] == PATCH
+    if size == 1:
+        assert len(pieces) > 100
+        assert len(deltas) > 100
+    assert site.chat(tools=nested, max_tokens=2000).message["tool_calls"][0]["custom"]["input"] == PATCH
+
+
+def test_c09_a_custom_tools_input_that_is_cut_is_as_much_as_there_is(site) -> None:
+    site.say("</think>\n\n" + call("p", input="hello world and more"), size=1)
+    nested, flat = [{"type": "custom", "custom": {"name": "p"}}], [{"type": "custom", "name": "p"}]
+    most = len("</think>\n\n<tool_call>\n<function=p>\n<parameter=input>\nhello world") - 20
+    whole = site.chat(tools=nested, max_tokens=most).message["tool_calls"][0]["custom"]["input"]
+    events = site.chat_stream(tools=nested, max_tokens=most)
+    calls = [c for v in events.values for x in v["choices"] for c in x["delta"].get("tool_calls", [])]
+    assert "".join(one["custom"].get("input", "") for one in calls) == whole
+    assert "hello world and more".startswith(whole)
+    (item,) = [one for one in site.response(tools=flat, max_output_tokens=most).json["output"] if "input" in one]
+    assert item["input"] == whole
+    assert item["status"] == "incomplete"
+
+
+def test_c12_a_custom_call_comes_back_as_it_was_given(site) -> None:
+    tools = [{"type": "custom", "custom": {"name": "p"}}]
+    site.say("</think>\n\n" + call("p", input="hello"))
+    message = site.chat(tools=tools).message
+    made = message["tool_calls"][0]
+    history = [{"role": "user", "content": "x"}, message, {"role": "tool", "tool_call_id": made["id"], "content": "ok"}]
+    assert site.chat(history, tools=tools).status == 200
+    assert call("p", input="hello") in site.prompt(messages=history, tools=tools)
+
+
+def test_more_tools_than_anybody_has_are_refused(site) -> None:
+    many = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(5000)]
+    for reply in (
+        site.chat(tools=many),
+        site.message(tools=[{"name": f"f{i}"} for i in range(5000)]),
+        site.response(tools=[{"type": "web_search"}] * 5000),
+    ):
+        assert reply.status == 400
+        assert "5000 tools" in reply.error
+    assert site.chat(logit_bias={str(i): 1 for i in range(70_000)}).status == 400
+    wide = {"type": "object", "properties": {f"p{i}": {} for i in range(60_000)}}
+    refused = site.chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": wide}})
+    assert refused.status == 400
+    assert "parts" in refused.error
 
 
 def test_functions_of_a_namespace_keep_it(site) -> None:

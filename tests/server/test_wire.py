@@ -1,7 +1,9 @@
 """Requests at the edges of HTTP and JSON."""
 
+import contextlib
 import json
 import socket
+import time
 
 import pytest
 
@@ -49,6 +51,22 @@ def test_what_is_no_http_is_an_error_in_the_documented_form(site, name) -> None:
     error = json.loads(body)["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_http")
     assert number(site, "strata:connections_garbled_total") == before + 1
+
+
+def test_broken_chunks_to_a_route_that_refuses_leave_no_trace(site, caplog) -> None:
+    head = b"POST /nix HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for pieces in ((head + b"zz\r\n",), (head + b"5\r\nhe", b"llo!!!\r\nzz\r\n")):
+        with socket.create_connection((site.host, site.port), timeout=5) as link:
+            for piece in pieces:
+                link.sendall(piece)
+                time.sleep(0.3)
+            found = b""
+            with contextlib.suppress(ConnectionResetError):
+                while part := link.recv(1 << 16):
+                    found += part
+        assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+        assert found.count(b"HTTP/1.1 ") == 1
+    assert not [record for record in caplog.records if record.levelname in {"WARNING", "ERROR"}], caplog.text
 
 
 def test_tls_is_told_what_this_is(site) -> None:

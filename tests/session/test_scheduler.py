@@ -5,7 +5,18 @@ import random
 import pytest
 import torch
 
-from strata.engine import Drafting, FinishReason, GenerationError, NotFiniteError, Request, Sampling, Token, Trace
+from strata.engine import (
+    Drafting,
+    FinishReason,
+    Generation,
+    GenerationError,
+    NotFiniteError,
+    Request,
+    Sampling,
+    Token,
+    Trace,
+    step,
+)
 from strata.errors import QueueFullError, RequestError
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
@@ -66,6 +77,43 @@ def test_a_short_request_is_not_stuck_behind_a_long_prompt(net, alone) -> None: 
     assert scheduler.idle
     assert answer(events["short"]) == alone(short)
     assert answer(events["long"]) == alone(long)
+
+
+def test_passes_are_shorter_while_others_are_answered_and_windows_get_their_share(net, alone, monkeypatch) -> None:
+    """A pass takes 1 ms a token and a window 50 ms; others wait for 0.4 s."""
+    clock, read, lengths = Clock(), Generation.read, []
+
+    def taking(generation, rows=None, **kwargs):
+        before = generation.reading
+        events = read(generation, rows, **kwargs)
+        lengths.append(before - generation.reading)
+        clock.now += 0.001 * lengths[-1]
+        return events
+
+    def window(network, generations, **kwargs):
+        clock.now += 0.05
+        kinds.append("w")
+        return step(network, generations, **kwargs)
+
+    monkeypatch.setattr(Generation, "read", taking)
+    monkeypatch.setattr("strata.session.scheduler.step", window)
+    kinds: list[str] = []
+    scheduler = opened(net, clock, rows=512, step=512, wait=0.3, keep=False)
+    long = request("long", prompt("other", 900), 2)
+    talks = request("talks", prompt("other", 20, seed=5), 12)
+    events = {"long": [], "talks": []}
+    scheduler.submit(long)
+    scheduler.tick()
+    scheduler.submit(talks)
+    while not scheduler.idle:
+        before = len(lengths)
+        for name, event in scheduler.tick():
+            events[name].append(event)
+        kinds += "p" * (len(lengths) - before)
+    assert lengths == [512, 20, 256, 132], "as long as others may wait"
+    assert "".join(kinds).startswith("pwpwwp"), "a quarter of 0.256 s is two windows of 50 ms"
+    assert answer(events["long"]) == alone(long)
+    assert answer(events["talks"]) == alone(talks)
 
 
 def test_a_first_token_does_not_wait_until_its_prompt_is_kept(net, tmp_path) -> None:

@@ -26,7 +26,7 @@ def released(experts: float = 43.0, dense: float = 4.0) -> Sizes:
         row=1440,
         cells=cells,
         draft_cells=Cells({"bf16": 64 * 2680}, listed=4),
-        work=Work(512 << 20, least=168 << 20, least_rows=512, most=1344 << 20, most_rows=4096),
+        work=Work(512 << 20, least=168 << 20, least_rows=512, most=2688 << 20, most_rows=8192, usual=1344 << 20),
         stored=int((experts + dense + 0.8) * GB),
         draft_stored=800_000_000,
         slack=819_200,
@@ -68,6 +68,7 @@ def sizes(draw: st.DrawFn) -> Sizes:
         work=Work(
             draw(st.integers(0, 400)), draw(st.integers(0, 3)), draw(st.integers(1, 64)),
             least, rows, least + draw(st.integers(0, 900)), rows + draw(st.integers(0, 900)),
+            draw(st.sampled_from([0, least, least + 100])),
         ),
         stored=draw(st.integers(0, 9000)) + extra + sum(count * kind[1] for count, kind in layers),
         draft_stored=extra,

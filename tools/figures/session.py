@@ -12,6 +12,7 @@ import torch
 from figures.arms import Arm, build
 from figures.model import Model
 from figures.sizes import Sizes
+from strata.errors import StrataError
 
 SHARE = 0.75
 """Of a part's time that its rounds may take."""
@@ -69,7 +70,10 @@ class Session:
     def only(self, names: Collection[str]) -> None:
         """Give up the memory of networks that no further part needs."""
         for name in [name for name in self._arms if name not in names]:
-            self._arms.pop(name).close()
+            try:
+                self._arms.pop(name).close()
+            except StrataError as error:  # its threads do not end; what it had is given up all the same
+                self.say(f"{name}: {error}")
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

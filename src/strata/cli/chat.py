@@ -40,7 +40,7 @@ def chat(  # noqa: D417  # options are described where they are declared
     from strata.text.chat.effort import check_effort
 
     check_effort(settings.effort)  # before anything is loaded
-    with load_model(settings, context.output) as model:
+    with load_model(settings, context.output, conversations=1) as model:
         conversation = Conversation(model, settings, context.output, system)
         if text is not None:
             conversation.ask(text)

@@ -39,7 +39,7 @@ def run(  # noqa: D417  # options are described where they are declared
     from strata.cli.stream import show
     from strata.cli.trace import Traced
 
-    with Traced(trace) as traced, load_model(settings, context.output) as model:
+    with Traced(trace) as traced, load_model(settings, context.output, conversations=1) as model:
         show(
             lambda on_prompt: model.stream_complete(text, special=special, on_prompt=on_prompt, **options(settings)),
             context.output,

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from strata.worker import Ready
 
 
-def load_model(settings: Settings, output: Output) -> "Model":
-    """Start an engine with the model in a process of its own; a bar shows progress, unused tensors are warned about."""
+def load_model(settings: Settings, output: Output, *, conversations: int | None = None) -> "Model":
+    """Start an engine with the model in a process of its own; a bar shows progress, unused tensors are warned about.
+
+    Args:
+        settings: in force.
+        output: where to say what a person should hear.
+        conversations: that run at a time, if not as many as there can be; fewer leave memory to experts.
+    """
     name = settings.model if settings.model in BUNDLED else Path(settings.model).name
     bar = Bar(f"Loading {name}")
     with bar:
@@ -38,6 +44,7 @@ def load_model(settings: Settings, output: Output) -> "Model":
             profiles=profiles_folder(settings),
             process=True,
             on_load=bar.step,
+            **({} if conversations is None else {"slots": conversations}),
         )
     _say_where(model.ready, settings, output)
     if model.unused:

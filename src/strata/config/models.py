@@ -28,8 +28,8 @@ SAID = (
 """Of these, what a request says nothing about is taken."""
 
 SHARED = (
-    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "ram", "vram", "ngram", "conversations",
-    "queue", "idle", "cache_ram", "cache_folder", "cache_disk", *SAID,
+    "threads", "device", "context", "rope_scaling", "rope_scale", "kv", "ram", "vram", "headroom", "ngram",
+    "conversations", "queue", "idle", "cache_ram", "cache_folder", "cache_disk", *SAID,
 )  # fmt: skip
 """Settings that a table may set for its model."""
 

@@ -65,8 +65,8 @@ class Settings:
     )
     expert_profile: bool = _setting(
         Switch(),
-        "Where --vram leaves experts outside the GPU's memory, remember which were used most for the next start. The "
-        "answer stays the same.",
+        "Where a GPU has no room for all experts, remember which were used most, for the next start. The answer stays "
+        "the same.",
         default=True,
     )
     ngram: str | None = _setting(

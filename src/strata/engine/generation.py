@@ -109,13 +109,14 @@ class Generation:
         """Tokens chosen so far."""
         return self._chosen
 
-    def read(self, rows: int | None = None, *, trace: Trace | None = None) -> list[Event]:
+    def read(self, rows: int | None = None, *, step: int | None = None, trace: Trace | None = None) -> list[Event]:
         """Read the next piece of the prompt; the pass that reads its end also chooses the first token.
 
         Args:
             rows: about how many tokens to read, taken down to a multiple of 64 (but at least that); None is the
                 network's own size. The pass ends at an absolute multiple of it, at a mark, or at the prompt's end, and
                 the bytes do not depend on which.
+            step: end at absolute multiples of this instead, and where there are so many rows at any multiple of 64.
             trace: where to note the pass.
 
         Returns:
@@ -126,7 +127,7 @@ class Generation:
         if self.overdue:
             return self.end(FinishReason.TIMEOUT)
         began = time.perf_counter_ns()
-        ids = self.request.prompt[self._read : self._cut(rows)]
+        ids = self.request.prompt[self._read : self._cut(rows, step)]
         row = self.network.read(self.state, list(ids))[-1:]
         self._read += len(ids)
         done = time.perf_counter_ns()
@@ -297,11 +298,12 @@ class Generation:
             self.end(FinishReason.LENGTH)
         return tokens
 
-    def _cut(self, rows: int | None) -> int:
+    def _cut(self, rows: int | None, step: int | None) -> int:
         """How far the next pass reads, in prompt tokens."""
         rows = rows or self.network.pass_rows
         size = max(CUT, rows // CUT * CUT)
-        last = self._read + size - self.state.length % size
+        there = self.state.length
+        last = self._read + min(size - there % (CUT if step else size), step - there % step if step else size)
         ends = [mark for mark in self.request.marks if self._read < mark < last]
         return min([len(self.request.prompt), last, *ends])
 

@@ -13,7 +13,7 @@ import numpy as np
 from strata.errors import ModelError, RequestError, StrataError
 from strata.loading import tiers
 from strata.loading.device import Placement
-from strata.memory.budget import Machine, Wishes, compared, plan, retry
+from strata.memory.budget import Machine, Wishes, compared, least, plan, retry
 from strata.memory.budget.machine import rates_for
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strata.gguf import TensorDirectory
     from strata.loading.learned import Learned
     from strata.loading.network import OnLoad
-    from strata.memory.budget import Plan
+    from strata.memory.budget import Plan, Taken
     from strata.model import ModelConfig, Network
     from strata.model.candidates import Wish
     from strata.model.ops import Ops
@@ -239,7 +239,7 @@ def network(
     built, made = _whole_or_less(made, build)
     if on_load:
         on_load(total, total)
-    taken = None if before is None else compared(made, card.free - (before - (_free(device) or 0)))
+    taken = None if before is None else _taken(made, before - (_free(device) or 0))
     return built.network, Placement.on_gpu(made, card.index, card.name, taken)
 
 
@@ -305,13 +305,20 @@ def _built(
 
 
 def _free(device: "torch.device") -> int | None:
-    """Bytes of a card that nobody has taken; what torch holds in reserve counts as taken. None if it is none."""
+    """Bytes of a card that nobody has taken, nor torch keeps for later; None if it is none."""
     import torch
 
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])
+
+
+def _taken(made: "Plan", nbytes: int) -> "Taken":
+    """What a plan came to, when so many bytes have been taken; prompt passes give theirs back after each."""
+    assert made.vram is not None
+    return compared(made, made.vram.budget - made.vram.bytes_of(least.PASS) - nbytes)
 
 
 def _whole_or_less(made: "Plan", build: "Callable[[Plan], Built]") -> "tuple[Built, Plan]":

@@ -16,7 +16,7 @@ from strata.loading import gpu
 from strata.loading.cache import cached_as
 from strata.loading.device import AUTO, CPU, Placement, check_device
 from strata.loading.learned import Learned
-from strata.loading.planning import machine_here, planned, wishes_of
+from strata.loading.planning import machine_here, measured_rates, planned, wishes_of
 from strata.loading.ram import measure, private
 from strata.loading.shown import shown_bytes
 from strata.loading.stored import check_storage, is_expert
@@ -184,7 +184,9 @@ class _Asked:
         Raises:
             RequestError: it does not fit, or a GPU has no kernels for its experts.
         """
-        from strata.loading.sizes import sizes_of
+        from strata.loading.calibration import known
+        from strata.loading.disks import source
+        from strata.loading.sizes import expert_types, sizes_of
 
         head = file.draft if self.wishes.drafts else None
         cores = card is None or card.capability >= gpu.TENSOR_CORES
@@ -193,6 +195,12 @@ class _Asked:
         except ModelError as error:
             raise RequestError(str(error)) from error
         machine = machine_here(card, measure(), vram=self.vram, ram=self.ram)
+        record = known().record if self.ram is None else None
+        if record is not None:  # for what is said of speed
+            where, name = source(file.path.parent), "" if card is None else card.name
+            types = expert_types(file.directory)
+            rates = measured_rates(machine.rates, record, types=types, disk=where, card=name)
+            machine = replace(machine, rates=rates)
         return planned(machine, sizes, self.wishes)[0]
 
 
@@ -232,6 +240,8 @@ def _on_gpu(
     if inventory.widened:
         raise RequestError(f"the GPU has no kernels for matrices of type {', '.join(inventory.widened)}")
     made = asked.plan(file, card)
+    if made.vram is None:
+        raise RequestError(f"none of the memory of {card.name} may be taken; leave --vram out, or give it more")
     config = replace(config, context=made.context)
     weights, config = _with_draft(file, load_weights(file.directory, config), config, made)
     from strata.loading.storage import Storage, hosted

@@ -1,13 +1,16 @@
 """The plan that a model is loaded by. `strata plan` prints it, and the loader does what it says. No torch."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from strata.memory.budget import Machine, Plan, Sizes, Wishes, least, plan
+from strata.memory.budget import Machine, Plan, Rates, Sizes, Wishes, least, plan
 from strata.memory.budget.choose import recommended
 from strata.memory.budget.machine import rates_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from strata.loading.calibration import Record
     from strata.loading.gpu import Card
     from strata.loading.ram import Ram
 
@@ -70,6 +73,42 @@ def available(there: "Ram", *, gpu: bool) -> int:
     """Bytes of main memory that a plan may share out: what can be taken, and what this process has for a start."""
     found = there.available + min(there.own, least.HOST if gpu else least.HOST_ALONE)
     return found if there.limit is None else min(found, there.limit)
+
+
+def measured_rates(
+    assumed: Rates,
+    record: "Record",
+    *,
+    types: "Mapping[str, float]",
+    disk: str,
+    card: str | None,
+    given: frozenset[str] = frozenset(),
+) -> Rates:
+    """Rates with those that `strata calibrate` measured; a data sheet's numbers give way to them, too.
+
+    Args:
+        assumed: of this machine.
+        record: what was measured here.
+        types: bytes of the model's experts by block type.
+        disk: on which the model is.
+        card: name of the GPU; empty without one, None where its memory alone is known.
+        given: names of rates that somebody said; they stay.
+    """
+    from strata.loading.calibration.use import rates
+
+    found = rates(record, types=types, disk=disk, card=card)
+    chosen: dict[str, Any] = {name: float(f"{rate:.3g}") for name, rate in found.items() if name not in given}
+    if not chosen:
+        return assumed
+    parts = (record.part(name) for name in ("cpu", "disk", "gpu", "link"))
+    days = sorted({part.when[:10] for part in parts if part is not None})
+    return replace(
+        assumed,
+        **chosen,
+        measured=tuple(chosen),
+        guessed=tuple(name for name in assumed.guessed if name not in chosen),
+        when=" to ".join(days if len(days) < 3 else (days[0], days[-1])),
+    )
 
 
 def planned(machine: Machine, sizes: Sizes, wishes: Wishes) -> tuple[Plan, bool]:

@@ -57,15 +57,15 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
     room = min(vram - other - at.kept, whole + tier.room.waste)
     slots = _divided(cache, max(0, room - tier.room.waste))
     _check_ram(tier, cache, slots)
-    spare = _spare(tier, other)
+    spare = _spare(tier, other) + at.kept
     try:
         tier.resize(slots, spare)
     except RoomError as error:
-        free = max(0, tier.room.free() - spare)
+        free, now = max(0, tier.room.free() - spare), other + at.kept + tier.room.nbytes
         raise RoomError(
-            f"the model takes {shown_bytes(other + tier.room.nbytes)} of {at.name or at.device} and cannot grow to "
-            f"{shown_bytes(vram)}: {shown_bytes(free)} are free beside what conversations and work space may still "
-            f"take, so {shown_bytes(other + tier.room.nbytes + free)} is the most now; nothing has changed"
+            f"the model has {shown_bytes(now)} of {at.name or at.device} and cannot grow to {shown_bytes(vram)}: "
+            f"{shown_bytes(free)} are free beside what conversations and work space may still take and what is kept "
+            f"free, so {shown_bytes(now + free)} is the most now; nothing has changed"
         ) from error
     room = min(room, whole)
     held = sum(count * size for count, size in zip(slots, cache.sizes, strict=True))

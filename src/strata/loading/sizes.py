@@ -1,6 +1,7 @@
 """What a model takes, for `strata.memory.budget`: read off a file's table of tensors, nothing of its weights."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from strata.errors import ModelError, RequestError
 from strata.gguf import TensorDirectory, TensorInfo
+from strata.loading.stored import is_expert
 from strata.memory.arena.shape import SlotShape
 from strata.memory.budget import Cells, ExpertLayer, Reads, Sizes, Work
 from strata.model import ModelConfig, take_inventory
@@ -16,7 +18,7 @@ from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
 from strata.model.weights import KEPT
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.gpu.pool import KINDS, PAGE, WINDOW_CONVERSATIONS, head_config, pool_bytes
-from strata.ops.gpu.size import PASS_MOST, work_bytes
+from strata.ops.gpu.size import LONGEST, PASS_MOST, work_bytes
 from strata.ops.planes import LAYOUTS, layout
 
 FIXED = 512 << 20
@@ -99,6 +101,15 @@ def sizes_of(
     )  # fmt: skip
 
 
+def expert_types(directory: TensorDirectory) -> dict[str, float]:
+    """Bytes of a file's routed experts by block type."""
+    found: Counter[str] = Counter()
+    for name, info in directory.tensors.items():
+        if is_expert(name):
+            found[info.type.name] += info.nbytes
+    return {name: float(nbytes) for name, nbytes in found.items()}
+
+
 class Shapes(NamedTuple):
     """What follows from dimensions, as in `Sizes`."""
 
@@ -125,8 +136,15 @@ def shapes_of(c: ModelConfig, *, tensor_cores: bool = True, short: int = SHORT_P
 def work_of(c: ModelConfig, *, tensor_cores: bool, short: int = PASS_MOST) -> Work:
     """Scratch memory. Without tensor cores prompts are read by windows' kernels, and there is no choice of a length."""
     if tensor_cores:
-        most = work_bytes(c, tensor_cores=True)
-        return Work(FIXED, least=most * short // PASS_MOST, least_rows=short, most=most, most_rows=PASS_MOST)
+        most = work_bytes(c, tensor_cores=True, rows=LONGEST)
+        return Work(
+            FIXED,
+            least=most * short // LONGEST,
+            least_rows=short,
+            most=most,
+            most_rows=LONGEST,
+            usual=most * PASS_MOST // LONGEST,
+        )
     without = work_bytes(replace(c, context=0), tensor_cores=False)
     block = work_bytes(replace(c, context=c.qsa.ratio), tensor_cores=False) - without
     return Work(FIXED + without, block, c.qsa.ratio, least_rows=SHORT_PASS, most_rows=SHORT_PASS)

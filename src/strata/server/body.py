@@ -11,6 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 from strata.server.errors import ApiError, bad
 from strata.server.options import Options
 
+LARGE = 1 << 16
+"""Bytes of a request from which on it is read in a thread."""
+
 _LINGER = 5.0
 """Seconds for which a request that is too large is still taken, and thrown away."""
 
@@ -32,7 +35,7 @@ async def read_object(request: Request, options: Options) -> dict[str, Any]:
         ApiError: it is too large, too deep, no JSON, no object, or did not arrive in time.
     """
     data = await _read(request, options)
-    return await asyncio.to_thread(decode, data, options.depth) if len(data) > 1 << 16 else decode(data, options.depth)
+    return await asyncio.to_thread(decode, data, options.depth) if len(data) > LARGE else decode(data, options.depth)
 
 
 async def _read(request: Request, options: Options) -> bytes:

@@ -179,8 +179,12 @@ class Connection(H11Protocol):
         error = ApiError(400, told, code="invalid_http")
         self._door.garbled += 1
         _log.info("a connection is ended: %s", error)
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if not begun and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             self.transport.write(_written(error))
+        if self.cycle is not None:  # nobody hears what else there may be to say to this request
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
 
     def pause_writing(self) -> None:

@@ -14,6 +14,10 @@ _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 
 
+_PARTS = 50_000
+"""Of a schema; the largest that can be compiled in time has some thousands."""
+
+
 def read_form(fields: Fields) -> dict[str, Any] | None:
     """The one form that a request asks for; None for none.
 
@@ -67,7 +71,9 @@ def check_schema(schema: Any, where: str) -> None:
         ApiError: names the place.
     """
     waiting = [(schema, where)]
-    while waiting:
+    for _ in range(_PARTS):
+        if not waiting:
+            return
         part, place = waiting.pop()
         if not isinstance(part, Mapping):
             continue
@@ -80,15 +86,22 @@ def check_schema(schema: Any, where: str) -> None:
             raise bad(
                 f"{place}.$ref is {shown(pointer)}; only references inside the schema (#/...) are followed", place
             )
-        for key in _SCHEMAS:
-            inner = part.get(key)
-            if isinstance(inner, Mapping):
-                waiting += [(value, f"{place}.{key}.{name}") for name, value in inner.items()]
-        for key in _LISTED:
-            listed = part.get(key)
-            if isinstance(listed, list):
-                waiting += [(value, f"{place}.{key}[{number}]") for number, value in enumerate(listed)]
-        waiting += [(part[key], f"{place}.{key}") for key in _SINGLE if key in part]
+        waiting += _inside(part, place)
+    raise bad(f"{where} has more than {_PARTS} parts, too many for the form of an answer", where)
+
+
+def _inside(part: Mapping[str, Any], place: str) -> list[tuple[Any, str]]:
+    """The schemas in a schema, each with its place."""
+    found: list[tuple[Any, str]] = []
+    for key in _SCHEMAS:
+        inner = part.get(key)
+        if isinstance(inner, Mapping):
+            found += [(value, f"{place}.{key}.{name}") for name, value in inner.items()]
+    for key in _LISTED:
+        listed = part.get(key)
+        if isinstance(listed, list):
+            found += [(value, f"{place}.{key}[{number}]") for number, value in enumerate(listed)]
+    return found + [(part[key], f"{place}.{key}") for key in _SINGLE if key in part]
 
 
 def _of_response_format(value: Any) -> dict[str, Any]:

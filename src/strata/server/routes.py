@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from strata.server.body import read_object
+from strata.server.body import LARGE, read_object
 from strata.server.desk import Desk
 from strata.server.dialects.anthropic.count import count
 from strata.server.dialects.anthropic.reply import MessageWriter
@@ -27,6 +28,8 @@ from strata.server.openapi import document
 from strata.server.rendering import counted
 from strata.server.replying import json_response
 
+_Given = ParamSpec("_Given")
+_Read = TypeVar("_Read")
 Handler = Callable[[Request, Desk], Awaitable[Response]]
 
 
@@ -52,11 +55,19 @@ def _client(request: Request) -> str:
     return client
 
 
+async def _aside(request: Request, read: Callable[_Given, _Read], *given: _Given.args, **more: _Given.kwargs) -> _Read:
+    """Read a request; a large one in a thread, so that the others go on."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) <= LARGE:
+        return read(*given, **more)
+    return await asyncio.to_thread(read, *given, **more)
+
+
 async def chat(request: Request, desk: Desk) -> Response:
     """OpenAI's chat."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, wishes = read_chat(body, desk.rules(served), _client(request))
+    ask, wishes = await _aside(request, read_chat, body, desk.rules(served), _client(request))
     writer = ChatWriter(served, ask.tools.custom, wishes, shown=ask.thinking.shown)
     return await desk.answer(request, served, ask, writer)
 
@@ -79,7 +90,7 @@ async def messages(request: Request, desk: Desk) -> Response:
     """Anthropic's messages."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask = read_message(body, desk.rules(served), _client(request))
+    ask = await _aside(request, read_message, body, desk.rules(served), _client(request))
     return await desk.answer(request, served, ask, MessageWriter(served, ask))
 
 
@@ -95,7 +106,7 @@ async def responses(request: Request, desk: Desk) -> Response:
     """OpenAI's responses."""
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
-    ask, echo = read_response(body, desk.rules(served), _client(request), desk.responses)
+    ask, echo = await _aside(request, read_response, body, desk.rules(served), _client(request), desk.responses)
     return await desk.answer(request, served, ask, ResponseWriter(served, ask, echo, desk.responses))
 
 
@@ -104,7 +115,7 @@ async def count_input(request: Request, desk: Desk) -> Response:
     body = await read_object(request, desk.options)
     served = await desk.model(request, body.get("model"))
     desk.demand(served)
-    ask, _ = read_response(body, desk.rules(served), _client(request), desk.responses)
+    ask, _ = await _aside(request, read_response, body, desk.rules(served), _client(request), desk.responses)
     count = await asyncio.to_thread(counted, served, ask, desk.rules(served))
     return json_response({"object": "response.input_tokens", "input_tokens": count})
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import http.client
+import logging
 import signal
 import socket
 import time
@@ -184,6 +185,7 @@ async def _watch(server: "_Server", desk: Desk, tell: Callable[[str], None]) -> 
 
 def server_of(desk: Desk) -> _Server:
     """A server that is not running yet."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what is no HTTP has a line of ours
     config = uvicorn.Config(
         create_app(desk),
         http=desk.door.protocol(),

@@ -29,6 +29,8 @@ class Options:
         step: tokens between checkpoints that nobody asked for; in effect a multiple of `rows`, where passes end.
         rows: tokens of a pass over a prompt, a multiple of 64; None is the network's own size. While a pass is
             computed nothing else is.
+        wait: seconds that a pass over a prompt may take while others are answered or wait for theirs; it is then as
+            short as that needs, and makes sense (`strata.session.pace`). None leaves them as long as they are.
         same_forms: whether this device computes a token to the same bytes as part of a prompt and in a window. The
             CPU does. Where it does not, what was generated is told apart from what was read, see `Request.exact`.
         aging: seconds without service that count as much as one step of priority.
@@ -47,6 +49,7 @@ class Options:
     identity: str = ""
     step: int = 512
     rows: int | None = None
+    wait: float | None = None
     same_forms: bool = True
     aging: float = AGING
 
@@ -56,6 +59,8 @@ class Options:
             raise RequestError(f"slots must be from 1 to {ROWS}, not {self.slots}: a window has at most {ROWS} rows")
         if self.rows is not None and (self.rows < CUT or self.rows % CUT):
             raise RequestError(f"passes have a multiple of {CUT} rows, not {self.rows}")
+        if self.wait is not None and not self.wait > 0:
+            raise RequestError(f"others wait for a number of seconds above 0, not {self.wait}")
         if self.step < 1:
             raise RequestError(f"checkpoints need a distance of at least 1 token, not {self.step}")
         for name in ("queue", "ram", "disk", "reserve"):

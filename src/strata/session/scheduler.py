@@ -29,6 +29,7 @@ from strata.session.fingerprint import fingerprint
 from strata.session.folder import Folder
 from strata.session.kept import Kept
 from strata.session.options import Options
+from strata.session.pace import SHARE, Pace
 from strata.session.queue import Entry, Queue, Stage
 from strata.session.store import Place, Store
 
@@ -116,6 +117,9 @@ class Scheduler:
     Passes over prompts and windows take turns, so that answers go on while a prompt is read. An answer depends on its
     request alone: not on what runs beside it, in which order, or on where its prompt was gone on from.
 
+    A pass is as long as the device likes while nobody else is there. Where passes are long (`Options.wait`), they are
+    shorter while others wait, and between two of them answers go on for some windows.
+
     Args:
         network: the model.
         options: settings.
@@ -145,8 +149,11 @@ class Scheduler:
         self._unread = network.new_state()  # requests are checked against it; it stays empty
         self._timings = Timings(network.miss, start)
         # Passes end at multiples of their rows, so only there a state can be kept.
+        self._rows = o.rows or PASS_ROWS
+        self._pace = None if o.wait is None else Pace(o.wait)
         self._step = -(-o.step // (o.rows or PASS_ROWS)) * (o.rows or PASS_ROWS)
         self._window_next = False
+        self._owed = 0.0  # seconds of windows before the next pass
         self._due: list[tuple[Conversation, bool]] = []  # to be kept before anything else is computed
         self._progress: list[Read] = []
         self._cached_tokens = self._generated_tokens = self._finished = self._failed = 0
@@ -217,8 +224,10 @@ class Scheduler:
             self._window_next = True
             events += self._read(entry.id)
         elif decoding:
-            self._window_next = False
+            began = self._clock()
             events += self._window(decoding)
+            self._owed -= self._clock() - began
+            self._window_next = self._owed > 0
         return events
 
     def progress(self) -> list[Read]:
@@ -323,12 +332,16 @@ class Scheduler:
             room.bring_back(self._network, conversation)
             generation = conversation.generation or self._begin(conversation)
             before, began = generation.reading, self._clock()
-            happened = generation.read(self._options.rows, trace=self._trace)
+            # Only at multiples of the usual length a state is kept, so passes end there, too.
+            happened = generation.read(self._length(), step=self._rows, trace=self._trace)
         except Exception as error:
             log.exception("the prompt of request %r could not be read", name)
             return self._happened(conversation, self._broken(conversation, error))
         now = self._clock()
         self._reads.add(now, now - began, before - generation.reading)
+        if self._pace is not None:
+            self._pace.add(before - generation.reading, now - began)
+            self._owed = SHARE * (now - began)
         self._queue.served(name, now, generation.reading)
         if not generation.reading and self._answering is None:
             self._answering = now
@@ -340,6 +353,12 @@ class Scheduler:
         if generation.reading or generation.finished:
             self._keep_due()  # otherwise its first token need not wait for the copy
         return self._happened(conversation, happened)
+
+    def _length(self) -> int:
+        """Tokens of the next pass over a prompt."""
+        if self._pace is None or len(self._all) == 1:
+            return self._rows
+        return self._pace.rows(self._rows)
 
     def _window(self, names: list[str]) -> list[tuple[str, Event]]:
         """One window over all that are past their prompts."""

@@ -49,16 +49,20 @@ LOOK = 0.005
 TOGETHER = 2048
 """Most tokens of a prompt that a GPU reads at once: others wait for a tenth of a second."""
 
+WAIT = 0.3
+"""Seconds that others wait for a pass over a prompt whose experts have to come, if that can be."""
+
 KEPT = 64
 """Most conversations that are listed one by one."""
 
 
 def _suited(options: Options, network: "Network") -> Options:
     """Options as the device wants them."""
-    # Where experts have to come for each pass, many short ones would take longer than the others' wait is worth.
+    # Where experts have to come for each pass, passes are few and long; while others wait, as measured times say.
     coming = getattr(network.ops, "tier", None) is not None
     rows = options.rows or (network.ops.pass_rows if coming else min(network.ops.pass_rows, TOGETHER))
-    return replace(options, same_forms=network.same_forms, rows=rows)
+    wait = options.wait or (WAIT if coming else None)
+    return replace(options, same_forms=network.same_forms, rows=rows, wait=wait)
 
 
 class Resident:

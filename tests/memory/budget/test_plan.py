@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from strata.errors import RequestError
-from strata.memory.budget import DoesNotFitError, Machine, Plan, Sizes, Wishes, least, plan
+from strata.memory.budget import DoesNotFitError, ExpertLayer, Machine, Plan, Sizes, Wishes, least, plan
 from strata.memory.budget.advice import changes
 from strata.memory.budget.plan import Arena, Table
 from strata.memory.slots import SlotCache
@@ -191,7 +191,18 @@ def test_all_in_vram() -> None:
     one = plan(Machine(141 * GB, 256 * GB), released(), Wishes(conversations=8))
     assert (one.resident, one.arena, one.table) == (True, Arena.NONE, Table.VRAM)
     assert one.cells > one.context
-    assert one.rows == 4096
+    assert one.rows == 4096, "longer passes only pay where experts have to come for each"
+
+
+def test_passes_are_long_where_experts_come_and_memory_allows() -> None:
+    """And the plan says so."""
+    rows = [plan(Machine(vram * GB, 128 * GB), released(), Wishes(context=8192)).rows for vram in (8, 12, 24, 32)]
+    assert rows == sorted(rows)
+    assert rows[0] < rows[1] < rows[-1] == 8192
+    one = plan(Machine(12 * GB, 128 * GB), released(), Wishes(context=8192))
+    assert one.vram is not None
+    (passes,) = [part for part in one.vram.parts if part.name == least.PASS]
+    assert passes.note == f"{one.rows:,} tokens at a time"
 
 
 def test_ram_that_holds_only_what_vram_does_not() -> None:
@@ -262,3 +273,17 @@ def test_the_same_share_of_every_layer_is_in_vram() -> None:
     shares = [kind.in_vram / kind.experts for kind in one.classes]
     assert max(shares) - min(shares) < 1e-3
     assert len(shares) == 3
+
+
+def test_where_slots_take_no_more_than_what_would_bring_experts_all_are_there_whatever_is_wished() -> None:
+    small = replace(released(), layers=(ExpertLayer(10, 100, 90),) * 4, transit=4000)
+    for wanted in (Wishes(context=1024), Wishes(context=1024, experts=10)):
+        one = plan(Machine(12 * GB, 64 * GB), small, wanted)
+        assert one.resident
+        assert one.vram is not None
+        assert one.vram.bytes_of(least.TRANSIT) == 0
+    larger = replace(small, transit=3999)
+    one = plan(Machine(12 * GB, 64 * GB), larger, Wishes(context=1024, experts=1000))
+    assert (one.slots, one.resident) == (10, False)
+    assert one.vram is not None
+    assert one.vram.bytes_of(least.TRANSIT) == 3999

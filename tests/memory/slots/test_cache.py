@@ -40,11 +40,15 @@ class Machine(RuleBasedStateMachine):
         self.heats: list[np.ndarray] = []
         self.begun: dict[tuple[int, int], int] = {}  # copies into (class, slot) ever
         self.missed: list[tuple[int, int]] = []
+        self.lent: list[list[int]] = [[], []]  # by class
 
     # -- the model's view -------------------------------------------------------------------------------------------
 
     def where(self, key):
         return next((slot for slot, other in self.inside[CLASSES[key[0]]].items() if other == key), None)
+
+    def taken(self, c) -> set[int]:
+        return {move.slot for move in self.flying if CLASSES[move.layer] == c} | set(self.lent[c])
 
     def score(self, key) -> float:
         return self.quick[key] + self.rule.share * self.slow[key]
@@ -52,7 +56,7 @@ class Machine(RuleBasedStateMachine):
     def expected(self, candidates, most, busy, worth) -> list[Move]:
         pairs = []
         for c in range(2):
-            taken = {move.slot for move in self.flying if CLASSES[move.layer] == c}
+            taken = self.taken(c)
             empty = [s for s in range(self.count[c]) if s not in self.inside[c] and s not in taken]
             coming = {(move.layer, move.expert) for move in self.flying}
             some = [k for k in candidates(c, empty) if CLASSES[k[0]] == c and self.where(k) is None and k not in coming]
@@ -131,7 +135,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(c=st.integers(0, 1), count=st.integers(0, 12))
     def resize(self, c, count) -> None:
-        waiting = {m.slot for m in self.flying if CLASSES[m.layer] == c}
+        waiting = self.taken(c)
         before, self.count[c] = self.count[c], count
         resized = self.cache.resize(c, count)
         assert list(resized.taken) == [s for s in range(before, count) if s not in waiting]
@@ -140,6 +144,23 @@ class Machine(RuleBasedStateMachine):
         lost = {s: k for s, k in sorted(self.inside[c].items()) if s >= count}
         assert list(resized.lost) == list(lost.values())
         self.inside[c] = {s: k for s, k in self.inside[c].items() if s < count}
+
+    @rule(c=st.integers(0, 1), most=st.integers(0, 4))
+    def lend(self, c, most) -> None:
+        free = [s for s in range(self.count[c]) if s not in self.taken(c)]
+        free.sort(key=lambda s: (-1.0 if s not in self.inside[c] else self.score(self.inside[c][s]), s))
+        assert self.cache.lend(c, most) == free[:most]
+        self.lent[c] += free[:most]
+        self.inside[c] = {s: k for s, k in self.inside[c].items() if s not in free[:most]}
+
+    @rule(c=st.integers(0, 1), count=st.integers(0, 4))
+    def take_back(self, c, count) -> None:
+        some, self.lent[c] = self.lent[c][:count], self.lent[c][count:]
+        assert self.cache.take_back(c, some) == [s for s in some if s < self.count[c]]
+        for wrong in ([*some[:1]], [99]):
+            if wrong:
+                with pytest.raises(SlotError, match="were not lent"):
+                    self.cache.take_back(c, wrong)
 
     @rule(key=st.sampled_from(KEYS))
     def drop(self, key) -> None:

@@ -23,33 +23,37 @@ def _counts(rows: int) -> torch.Tensor:
     return torch.tensor([rows], dtype=torch.int32)
 
 
-def _planned(ids: torch.Tensor, rows: int, experts: int, tile: int) -> list[torch.Tensor]:
-    """Pairs, each tile's expert, first and size, and how many tiles."""
-    kernels, (room, topk) = Kernels("strata.ops.prompt.plan"), ids.shape
+def _planned(ids: torch.Tensor, rows: int, rank: list[int], tile: int) -> list[torch.Tensor]:
+    """Pairs, each tile's expert, first and size, and where every rank's tiles and pairs start."""
+    kernels, (room, topk), experts = Kernels("strata.ops.prompt.plan"), ids.shape, len(rank)
     sizes, lists = (
         _ints(experts),
-        [_ints(room * topk), *(_ints(experts + room * topk // tile) for _ in range(3)), _ints(1)],
+        [_ints(room * topk), *(_ints(experts + room * topk // tile) for _ in range(3)), _ints(2 * experts + 2)],
     )
+    order = torch.tensor(rank, dtype=torch.int32)
     kernels.count[(experts,)](ids, _counts(rows), topk, sizes, BLOCK=64)
-    kernels.arrange[(experts,)](ids, _counts(rows), topk, experts, sizes, *lists, TILE=tile, ROOM=16, BLOCK=64)
+    kernels.arrange[(experts,)](ids, _counts(rows), topk, experts, sizes, order, *lists, TILE=tile, ROOM=16, BLOCK=64)
     return lists
 
 
 @pytest.mark.parametrize("rows", [1, 30, 50])
 def test_plan(rows):
-    """By expert, rising within one; tiles of whole runs; rows behind the last one count nothing."""
+    """By rank of the expert, rising within one; tiles of whole runs; rows behind the last one count nothing."""
     experts, topk, tile = 9, 4, 8
     random = np.random.default_rng(rows)
+    rank = random.permutation(experts).tolist() if rows > 1 else list(range(experts))
     ids = np.stack([random.permutation(experts)[:topk] for _ in range(50)]).astype(np.int32)
-    pairs, expert, first, size, total = (x.numpy() for x in _planned(torch.from_numpy(ids), rows, experts, tile))
+    pairs, expert, first, size, starts = (x.numpy() for x in _planned(torch.from_numpy(ids), rows, rank, tile))
     flat = ids[:rows].ravel()
-    assert pairs[: len(flat)].tolist() == np.argsort(flat, kind="stable").tolist()
-    found, at = [], 0
-    for e in range(experts):
+    assert pairs[: len(flat)].tolist() == np.argsort(np.array(rank)[flat], kind="stable").tolist()
+    found, at, begins = [], 0, []
+    for e in np.argsort(rank).tolist():
         mine = int((flat == e).sum())
+        begins.append((len(found), at))
         found += [(e, at + i, min(tile, mine - i)) for i in range(0, mine, tile)]
         at += mine
-    assert int(total[0]) == len(found)
+    begins.append((len(found), at))
+    assert starts.reshape(2, -1).T.tolist() == [list(one) for one in begins]
     assert list(zip(expert, first, size, strict=True))[: len(found)] == found
 
 
@@ -61,17 +65,23 @@ def _weights(matrix: Matrix) -> torch.Tensor:
 KINDS = [("IQ3_XXS", "IQ3_XXS", "IQ4_NL"), ("Q8_0", "Q4_K", "Q5_1"), ("NVFP4", "NVFP4", "NVFP4")]
 
 
-def _ordered(x: torch.Tensor, per: int) -> torch.Tensor:
+def _ordered(x: torch.Tensor, some: tuple[int, int] | None = None) -> torch.Tensor:
     out = torch.full((len(x), -(-x.shape[1] // 128) * 128), torch.nan, dtype=torch.float16)
     grid = (-(-len(x) // 16), -(-x.shape[1] // 128))
-    Kernels("strata.ops.prompt.order").order[grid](x, _counts(len(x) // per), out, x.shape[1], PER=per, ROWS=16)
+    bounds = _counts(len(x)) if some is None else torch.tensor([-1, *some], dtype=torch.int32)
+    kernel = Kernels("strata.ops.prompt.order").order[grid]
+    kernel(x, bounds, out, x.shape[1], 1, 2, SPAN=some is not None, ROWS=16)
     return out
 
 
 def test_the_order_of_a_rows_numbers():
     """Column 16 s + 8 h + 2 t + e of every 128 is number 32 t + 4 s + 2 h + e; zeros behind the row's end."""
     x = torch.arange(2 * 160).view(2, 160).half()
-    out = _ordered(x, 1)
+    out = _ordered(x)
+    some = _ordered(x.repeat(20, 1), (3, 39))  # not the first rows, nor the last
+    assert torch.equal(some[3:39], out.repeat(20, 1)[3:39])
+    assert some[:3].isnan().all()
+    assert some[39:].isnan().all()
     for row in range(2):
         for at in range(256):
             group, c = divmod(at, 128)
@@ -88,20 +98,23 @@ def test_rows_of_experts(kinds):
     kernels, slots, kind = Kernels("strata.ops.prompt.experts"), made.slots, made.slots.layout
     ids = torch.from_numpy(np.stack([random.permutation(experts)[:topk] for _ in range(rows)]).astype(np.int32))
     x = torch.from_numpy(random.standard_normal((rows, hidden))).half()
-    lists = _planned(ids, rows, experts, tile)
+    lists = _planned(ids, rows, [2, 0, 3, 1], tile)
     h, y = (torch.full((rows * topk, width), torch.nan, dtype=torch.float16) for width in (inner, hidden))
     scaled = slots.scales is not None
     scales = list(slots.scales) if scaled else [torch.zeros(1)] * 3
-    most = experts + rows * topk // tile
-    kernels.gate_up[(3, most)](
-        slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, CPU), codewords(kind.up, CPU), *scales[:2],
-        _ordered(x, 1), h, slots.slot_of, *lists, inner, hidden // 32, topk,
-        GATE=kind.gate, UP=kind.up, SCALED=scaled, BM=tile, EVEN=True,
-    )  # fmt: skip
-    kernels.down[(4, most)](
-        slots.data, kind.nbytes, kind.down_at, codewords(kind.down, CPU), scales[2], _ordered(h, topk), y,
-        slots.slot_of, *lists, hidden, inner // 32, KIND=kind.down, SCALED=scaled, BM=tile, EVEN=False,
-    )  # fmt: skip
+    most, x_ordered = experts + rows * topk // tile, _ordered(x)
+    for low, high in ((1, 4), (0, 1)):  # experts of some ranks, then the others
+        kernels.gate_up[(3, most)](
+            slots.data, kind.nbytes, kind.up_at, codewords(kind.gate, CPU), codewords(kind.up, CPU), *scales[:2],
+            x_ordered, h, slots.slot_of, *lists, low, high, inner, hidden // 32, topk,
+            GATE=kind.gate, UP=kind.up, SCALED=scaled, BM=tile, EVEN=True,
+        )  # fmt: skip
+        assert bool(h.isnan().any()) == (low > 0)
+    for low, high in ((0, 3), (3, 4)):
+        kernels.down[(4, most)](
+            slots.data, kind.nbytes, kind.down_at, codewords(kind.down, CPU), scales[2], _ordered(h), y,
+            slots.slot_of, *lists, low, high, hidden, inner // 32, KIND=kind.down, SCALED=scaled, BM=tile, EVEN=False,
+        )  # fmt: skip
     order = lists[0].long()
     for at, pair in enumerate(order.tolist()):
         gate, up, down = (_weights(m) for m in made.matrices[int(ids.flatten()[pair])])

@@ -177,6 +177,7 @@ class Windows(RuleBasedStateMachine):
         self.system = HostChunks(most=-(-size * 12 // self.page))
         tier.room = SlotRoom(self.system, [size], [12], [slots])
         tier.cache = SlotCache([size], [0] * LAYERS, [slots], experts=EXPERTS, rule=Rule(0.5, 0.9, 0.1, 0.0))
+        tier.largest = tier.room.arrays[0]
         tier._mover = self.copies = Copies(tier.room)
         self.size, self.slots, self.others, self.sent = size, slots, 0, {}
         self.tier.begin()
@@ -199,6 +200,16 @@ class Windows(RuleBasedStateMachine):
             tier._told_visits[layer, 0] = len(mine)
             tier._told_visits[layer, 1 : 1 + len(mine)] = torch.tensor(mine, dtype=torch.int32)
         tier.settled()  # may begin moves
+
+    @rule(most=st.integers(0, 8))
+    def prompt_borrows(self, most):
+        """A pass of a prompt has what it likes in the slots that it is lent, until they are taken back."""
+        lent = self.tier.lend(most)
+        assert len(set(lent)) == len(lent) <= self.slots // 4
+        assert all(0 <= slot < self.slots for slot in lent)
+        assert not {*self.tier.cache.slot_of.ravel().tolist()} & {*lent}
+        assert not {*self.tier.sent.ravel().tolist()} & {*lent}
+        self.tier.room.arrays[0][list(lent)] = 255
 
     @precondition(lambda self: self.copies.flights)
     @rule()
@@ -223,6 +234,7 @@ class Windows(RuleBasedStateMachine):
         assert (after[lost] == -1).all()  # a miss at once
         assert (after[(before >= 0) & ~lost] == before[(before >= 0) & ~lost]).all()  # and no other
         assert not self.copies.flying
+        assert self.tier._lent == []
         assert (self.tier.sent < slots).all()  # nor does the device know of any that went
         self.slots = slots
         self.sent = {key: slot for key, slot in self.sent.items() if slot < slots}

@@ -1,7 +1,7 @@
 """`strata bench`: measure decoding, reading and both at once."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -69,7 +69,9 @@ def bench(  # noqa: D417  # the context is no argument of a command line
     from strata.cli.trace import Traced
     from strata.worker import Client
 
-    with Traced(trace) as traced, load_model(settings, context.output) as model:
+    # What was learned from other texts would make two measurements differ, and these texts are nobody's.
+    plain = replace(settings, expert_profile=False)
+    with Traced(trace) as traced, load_model(plain, context.output) as model:
         assert isinstance(model.source, Client)
         room = model.ready.context
         if prompt_tokens >= room or tokens >= room // 2:

@@ -168,7 +168,7 @@ def _loading(settings: "Settings", subject: "Subject", pace: "Pace", told: "Told
         return load_network(
             file, threads=settings.threads, context=settings.context, rope_scale=rope_factor(settings),
             kv=settings.kv, device=settings.device, ram=settings.ram, ngram=settings.ngram, vram=settings.vram,
-            on_load=on_load,
+            headroom=settings.headroom, drafts=settings.drafts > 0, on_load=on_load,
         )  # fmt: skip
 
     return Loading(load, lambda loaded: subject_of(file, loaded))

@@ -76,11 +76,12 @@ class Found:
         """
         if self.record is None:
             return self.machine
-        from strata.loading.calibration.use import rates
+        from strata.loading.planning import measured_rates
 
-        found = rates(self.record, types=types, disk=disk, card=self.card)
-        chosen = {name: float(f"{rate:.3g}") for name, rate in found.items() if name not in self.given}
-        return replace(self.machine, rates=_measured(self.machine.rates, chosen, self.record))
+        rates = measured_rates(
+            self.machine.rates, self.record, types=types, disk=disk, card=self.card, given=self.given
+        )
+        return replace(self.machine, rates=rates)
 
 
 def find(flags: MachineFlags, device: str, most: int | None = None, card_most: int | None = None) -> Found:
@@ -124,22 +125,6 @@ def find(flags: MachineFlags, device: str, most: int | None = None, card_most: i
 
     measured = known()
     return replace(found, record=measured.record, note=measured.why)
-
-
-def _measured(assumed: Rates, chosen: "Mapping[str, float]", record: "Record") -> Rates:
-    """Rates with those that were measured; a data sheet's numbers give way to them, too."""
-    if not chosen:
-        return assumed
-    parts = (record.part(name) for name in ("cpu", "disk", "gpu", "link"))
-    days = sorted({part.when[:10] for part in parts if part is not None})
-    numbers: dict[str, Any] = dict(chosen)
-    return replace(
-        assumed,
-        **numbers,
-        measured=tuple(chosen),
-        guessed=tuple(name for name in assumed.guessed if name not in chosen),
-        when=" to ".join(days if len(days) < 3 else (days[0], days[-1])),
-    )
 
 
 def _given(flags: MachineFlags) -> dict[str, float | None]:

@@ -1,6 +1,5 @@
 """What a plan is for: a file here, a pulled model, or a file that the catalogue knows."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from strata.memory.budget import Sizes
 
 if TYPE_CHECKING:
     from strata.cli.plan.machine import Found
-    from strata.gguf import TensorDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def subjects(model: str, settings: Settings, models: Path, found: "Found") -> li
 def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject:
     from strata.errors import ModelError
     from strata.loading.files import ModelFile
-    from strata.loading.sizes import sizes_of
+    from strata.loading.sizes import expert_types, sizes_of
     from strata.loading.stretch import stretched
     from strata.model import load_config
 
@@ -80,17 +78,6 @@ def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
     return Subject(sizes, model, directory.files, types=expert_types(directory), folder=directory.files[0].parent)
-
-
-def expert_types(directory: "TensorDirectory") -> dict[str, float]:
-    """Bytes of a file's routed experts by block type."""
-    from strata.loading.stored import is_expert
-
-    found: Counter[str] = Counter()
-    for name, info in directory.tensors.items():
-        if is_expert(name):
-            found[info.type.name] += info.nbytes
-    return {name: float(nbytes) for name, nbytes in found.items()}
 
 
 def _known(file: KnownFile, settings: Settings, models: Path) -> Subject:

@@ -15,6 +15,7 @@ from strata.lab.routing.generator import Character, Routing, Rows
 from strata.lab.routing.heat import turns
 from strata.lab.routing.plot import Axis, chart
 from strata.lab.routing.published import HITS, UNION, Published
+from strata.lab.routing.reading import read
 from strata.lab.routing.results import table, write, write_json
 from strata.lab.routing.trace import Trace, TraceWriter
 from strata.lab.routing.tuning import tuned
@@ -31,13 +32,15 @@ SIZES = (5, 8, 12, 17, 24, 32, 40, 50, 60)
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(prog="python -m strata.lab.routing", description=__doc__)
-    parser.add_argument("what", choices=["check", "compare", "tune", "heat", "drafts", "make", "record"])
+    kinds = ["check", "compare", "tune", "heat", "drafts", "reading", "make", "record"]
+    parser.add_argument("what", choices=kinds)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=12_000, help="rows that are played")
     parser.add_argument("--learned", type=int, default=8_000, help="rows of other conversations that make the profile")
     parser.add_argument("--moves", type=int, default=16, help="copies that may begin after a window")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="percent of the experts that fit")
     parser.add_argument("--trace", type=Path, help="play a recording; its second half, for the first makes the profile")
+    parser.add_argument("--link", type=float, default=51.0, help="GB/s of the link that experts cross for `reading`")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--out", type=Path, help="where `make` and `record` write a recording")
@@ -53,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         {
-            "check": check, "compare": compare, "tune": tune, "heat": heat, "drafts": drafts, "make": make,
-            "record": recorded,
+            "check": check, "compare": compare, "tune": tune, "heat": heat, "drafts": drafts, "reading": reading,
+            "make": make, "record": recorded,
         }[given.what](given)  # fmt: skip
     except StrataError as error:
         print(error, file=sys.stderr)
@@ -166,6 +169,27 @@ def drafts(given: argparse.Namespace) -> None:
     if given.json:
         what = f"made-up routing, seed {given.seed}, {given.rows} tokens"
         write_json(given.json, {"what": what, "outcomes": [each.record for each in found]})
+
+
+def reading(given: argparse.Namespace) -> None:
+    """Read short prompts with a part of the experts in VRAM."""
+    found = list(read(Routing(seed=given.seed), given.sizes, given.learned, given.link, others=OTHERS))
+    lines = [
+        (
+            f"{each.size:g}%, {each.tokens} tokens",
+            f"{each.visited:.0f}",
+            f"{each.missed:.0f} of {each.missing:.0f} ({each.share:.0%})",
+            f"{each.link_ms:.0f}",
+            f"{1000 * each.tokens / each.link_ms:.0f}" if each.link_ms else "",
+            f"{each.all_ms:.0f}",
+        )
+        for each in found
+    ]
+    head = ("in VRAM, prompt", "experts of a layer", "missed", "link, ms", "tokens/s at most", "all missing, ms")
+    print(table(head, lines))
+    if given.json:
+        what = f"made-up routing, seed {given.seed}, a link of {given.link:g} GB/s"
+        write_json(given.json, {"what": what, "prompts": [asdict(each) for each in found]})
 
 
 def make(given: argparse.Namespace) -> None:

@@ -2,11 +2,11 @@
 
 What must be there comes first (`least`): if that does not fit, there is no plan. The rest is divided so that more
 memory never holds fewer experts. Of the VRAM that is left, experts get the most: they decide the speed. A sixth goes
-to prompt passes until they are as long as they can be, and an eighth to further conversations until each has an eighth
-of the context. Where experts are left over, a part is for those on their way. If all experts are in VRAM with that,
-the n-gram table follows, and half of what then is left is for further conversations. RAM takes what has no slot: all
-experts if it can, so that one that loses its slot is still there; else those without a slot; else the first of them,
-and the SSD has the rest.
+to prompt passes until they are as long as they can be (where all experts are in VRAM, as long as makes sense then),
+and an eighth to further conversations until each has an eighth of the context. Where experts are left over, a part is
+for those on their way. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is
+for further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
+there; else those without a slot; else the first of them, and the SSD has the rest.
 """
 
 from collections import Counter
@@ -147,6 +147,9 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     more = min(share, spare // 8 // page_bytes * page) if all_experts else 0
     passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
     own = talk(chosen.context)
+    usual = min(passes, max(sizes.work.least, sizes.work.usual or sizes.work.most))
+    if spare - (talk(chosen.context + more) - own) - (usual - sizes.work.least) + max(fewest, transit) >= all_experts:
+        passes = usual
     room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + max(fewest, transit)
     wanted = min(room, all_experts, wishes.experts if wishes.experts is not None else room)
     if wanted < all_experts:

@@ -71,6 +71,8 @@ class Work:
         least_rows: its tokens.
         most: bytes of the longest.
         most_rows: its tokens.
+        usual: bytes of the longest that is worth while where all experts are in VRAM; 0 for `most`. Others move all
+            missing experts in each pass.
     """
 
     fixed: int = 0
@@ -80,6 +82,7 @@ class Work:
     least_rows: int = 1
     most: int = 0
     most_rows: int = 1
+    usual: int = 0
 
     def rows(self, nbytes: int) -> int:
         """Tokens of a prompt pass that has so many bytes, a multiple of 64 where there is a choice."""

@@ -309,24 +309,65 @@ class SlotCache:
         self._flat[key] = NOBODY
         return slot
 
+    def lend(self, class_: int, most: int) -> list[int]:
+        """Give slots away for a while, until `take_back`: empty ones first, then those whose experts count least.
+
+        What lay in them is a miss from now on, and nothing comes to them. One that is being copied into stays.
+
+        Returns:
+            Their numbers; fewer than `most` where there are no more.
+
+        Raises:
+            SlotError: there is no such class.
+        """
+        shelf = self._shelf(class_)
+        open_ = np.flatnonzero(shelf.coming[: shelf.count] == NOBODY)
+        owners = shelf.owner[open_]
+        worth = np.where(owners == NOBODY, -1.0, self._usage.counts()[owners])
+        chosen: list[int] = open_[np.argsort(worth, kind="stable")[: max(0, most)]].tolist()
+        for slot in chosen:
+            key = shelf.lend(slot, len(self._flat))
+            if key != NOBODY:
+                self._flat[key] = NOBODY
+        return chosen
+
+    def take_back(self, class_: int, slots: Sequence[int]) -> list[int]:
+        """Slots that were lent are empty, and `moves` fills them again.
+
+        Returns:
+            Those of them that are still this cache's.
+
+        Raises:
+            SlotError: one was not lent; nothing has changed.
+        """
+        shelf = self._shelf(class_)
+        wrong = [s for s in slots if not 0 <= s < len(shelf.coming) or shelf.coming[s] != len(self._flat)]
+        if wrong or len(set(slots)) < len(slots):
+            raise SlotError(f"slots {wrong or list(slots)} of class {class_} were not lent")
+        return [slot for slot in slots if shelf.end(slot, landed=False)]
+
     def resize(self, class_: int, slots: int) -> Resized:
         """Another number of slots for a class; the highest go, and new ones come at the end.
 
-        What lay in slots that go is a miss at once; `moves` brings back what was worth more than what stays.
+        What lay in slots that go is a miss at once; `moves` brings back what was worth more than what stays. Of those
+        that are lent the same holds as of those that are being copied into: they wait until they are taken back.
 
         Raises:
             SlotError: there is no such class, or no such number.
         """
         _check_count(slots)
-        if not 0 <= class_ < len(self._shelves):
-            raise SlotError(f"there are classes 0 to {len(self._shelves) - 1}, not {class_}")
-        shelf = self._shelves[class_]
+        shelf = self._shelf(class_)
         if slots >= shelf.count:
             self._make_room(slots)
             return Resized(taken=tuple(shelf.grow(slots)))
         given, waiting, lost = shelf.shrink(slots)
         self._flat[lost] = NOBODY
         return Resized(tuple(given), tuple(waiting), (), tuple(self._pair(key) for key in lost))
+
+    def _shelf(self, class_: int) -> Shelf:
+        if not 0 <= class_ < len(self._shelves):
+            raise SlotError(f"there are classes 0 to {len(self._shelves) - 1}, not {class_}")
+        return self._shelves[class_]
 
     def _end(self, move: Move, *, landed: bool) -> bool:
         key, shelf = self._key(move.layer, move.expert), self._shelves[self.classes[move.layer]]

@@ -86,8 +86,12 @@ class Profile:
             NoProfileError: there is none.
             ProfileError: it is torn or damaged, or of another model.
         """
+        most = FIXED.size + LARGEST_HEADER + 8 * math.prod(shape) + DIGEST
         try:
-            data = path.read_bytes()
+            if path.exists() and not path.is_file():
+                raise ProfileError(f"the learned profile {path} is not used: it is no regular file")
+            with path.open("rb") as file:
+                data = file.read(most + 1)
         except FileNotFoundError as error:
             raise NoProfileError(f"there is no learned profile at {path} yet") from error
         except OSError as error:

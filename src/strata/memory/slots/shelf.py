@@ -18,7 +18,8 @@ class Shelf:
     Attributes:
         count: slots that are ours.
         owner: int64 [slots ever or more]: key of the landed expert, -1 without one.
-        coming: int64 [slots ever or more]: key of the expert that is being copied in, -1 without one.
+        coming: int64 [slots ever or more]: key of the expert that is being copied in, -1 without one; of a slot that is
+            lent a number that no expert has.
         generation: int64 [slots ever or more]: copies that were ever begun.
         landed: slots with a landed expert.
         empties: slots that are empty.
@@ -45,6 +46,13 @@ class Shelf:
         self.empties -= 1
         self.coming[slot] = key
         self.generation[slot] += 1
+
+    def lend(self, slot: int, mark: int) -> int:
+        """A slot that nothing is copied into is somebody else's for a while; says who lay there."""
+        key = self.vacate(slot) if self.owner[slot] != NOBODY else NOBODY
+        self.empties -= 1
+        self.coming[slot] = mark
+        return key
 
     def end(self, slot: int, *, landed: bool) -> bool:
         """The copy into a slot is over, well or not; False if the slot is ours no longer."""

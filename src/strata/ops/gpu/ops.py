@@ -135,7 +135,7 @@ class GpuOps(Layers):
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
-            rows: of the longest pass that there is memory for.
+            rows: of the longest pass that there is memory for. Where experts come, each moves all of them.
         """
         if self._prompt is None:
             return
@@ -143,7 +143,7 @@ class GpuOps(Layers):
         if experts is not None:
             self._prompt.streaming = experts
         if self._reads_prompts:
-            self._prompt.most = self.pass_rows = rows
+            self._prompt.most = self.pass_rows = rows if experts is None else experts.pass_rows(rows)
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""

@@ -17,7 +17,10 @@ from strata.ops.gpu.pool import KINDS, head_config, pool_bytes
 from strata.ops.planes import LAYOUTS, layout
 
 PASS_MOST = 4096
-"""Rows of the largest prompt pass on tensor cores."""
+"""Rows of the largest prompt pass on tensor cores where nothing has to come for it."""
+
+LONGEST = 8192
+"""Rows of the largest where experts do: each pass moves all that are missing."""
 
 
 def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
@@ -29,16 +32,21 @@ def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
     return trunk + (pool_bytes(head_config(c), slots=slots, cells=cells) if drafts else 0)
 
 
-def work_bytes(c: ModelConfig, *, tensor_cores: bool) -> int:
+def work_bytes(c: ModelConfig, *, tensor_cores: bool, rows: int = PASS_MOST) -> int:
     """Memory that the largest pass takes while it is computed, about.
 
     With tensor cores prompts have kernels of their own: 4,096 rows of the released model took 1.22 GB, of which this
     says 1.35. Without, rows of windows are computed 512 at a time, and what their commit needs is kept of every layer.
+
+    Args:
+        c: dimensions.
+        tensor_cores: whether prompts are read on them.
+        rows: of the longest pass there.
     """
     g, q = c.gdn, c.qsa
     streams, experts = 2 * c.S * c.H, c.moe.topk * (c.H + c.moe.I)
     if tensor_cores:
-        return int(1.2 * 4 * PASS_MOST * (streams + g.channels + g.nv * g.d + experts))
+        return int(1.2 * 4 * rows * (streams + g.channels + g.nv * g.d + experts))
     recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
     parts = -(-(q.budget + q.ratio - 1) // 64)
     attention = q.nh * (q.hd * (parts + 6) + 2 * parts) + -(-c.context // q.ratio)

@@ -93,15 +93,15 @@ def _products(arch: int) -> list[Kernel]:
 
 
 def _experts(arch: int) -> list[Kernel]:
-    lists = dict.fromkeys(("pairs", "tile_expert", "tile_first", "tile_size", "totals"), _I)
-    base = {"slots_base": "*u8", "stride": "i32"}
+    lists = dict.fromkeys(("pairs", "tile_expert", "tile_first", "tile_size", "starts"), _I)
+    base, ranks = {"slots_base": "*u8", "stride": "i32"}, {"low": "i32", "high": "i32"}
     up = {
         **base, "up_at": "i32", "gate_grid": "*i16", "up_grid": "*i16", "gate_scale": _F, "up_scale": _F, "x": _H,
-        "h": _H, "slot_of": _I, **lists, "N": "i32", "B": "i32", "topk": "i32",
+        "h": _H, "slot_of": _I, **lists, **ranks, "N": "i32", "B": "i32", "topk": "i32",
     }  # fmt: skip
     down = {
-        **base, "down_at": "i32", "grid": "*i16", "scale": _F, "h": _H, "y": _H, "slot_of": _I, **lists, "N": "i32",
-        "B": "i32",
+        **base, "down_at": "i32", "grid": "*i16", "scale": _F, "h": _H, "y": _H, "slot_of": _I, **lists, **ranks,
+        "N": "i32", "B": "i32",
     }  # fmt: skip
     found = []
     for room in _ROOMS:
@@ -121,15 +121,15 @@ def _experts(arch: int) -> list[Kernel]:
             )
             for kind in ("IQ4_NL", "Q8_0")
         ]  # fmt: skip
-        ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, **lists}
+        ints = {"ids": _I, "counts": _I, "topk": "i32", "E": "i32", "sizes": _I, "rank": _I, **lists}
         found.append(_kernel(f"arrange.{room}", plan.arrange, ints, {"TILE": tile, "ROOM": 512, "BLOCK": 4096}))
     count = {"ids": _I, "counts": _I, "topk": "i32", "sizes": _I}
-    ordered = {"x": _H, "counts": _I, "out": _H, "K": "i32"}
+    ordered = {"x": _H, "bounds": _I, "out": _H, "K": "i32", **ranks}
     combine = {"y": _H, "shares": _F, "shared": _H, "shared_shares": _F, "counts": _I, "out": _F, "N": "i32"}
     return [
         *found,
         _kernel("count", plan.count, count, {"BLOCK": 4096}),
-        _kernel("order", order, ordered, {"PER": 10, "ROWS": 16}, aligned=("K",)),
+        _kernel("order", order, ordered, {"SPAN": True, "ROWS": 16}, aligned=("K",)),
         _kernel("combine", experts.combine, {**combine, "topk": "i32"}, {"BLOCK": 512}, aligned=("N",)),
     ]
 

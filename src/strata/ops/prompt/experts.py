@@ -21,25 +21,26 @@ DEPTH = tl.constexpr(128)
 """Numbers of K in a step: four blocks, one to each of four neighbouring threads."""
 
 
-@triton.jit(do_not_specialize=["N", "B", "topk"])
+@triton.jit(do_not_specialize=["low", "high", "N", "B", "topk"])
 def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale, x, h, slot_of, pairs, tile_expert,
-            tile_first, tile_size, totals, N, B, topk, GATE: tl.constexpr, UP: tl.constexpr, SCALED: tl.constexpr,
-            BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """``h[i] = silu(gate x) * (up x)`` for pair number ``pairs[i]``. Grid: (cdiv(N, ROWS), most tiles).
+            tile_first, tile_size, starts, low, high, N, B, topk, GATE: tl.constexpr, UP: tl.constexpr,
+            SCALED: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """``h[i] = silu(gate x) * (up x)`` for pair number ``pairs[i]``. Grid: (cdiv(N, ROWS), most tiles of the ranks).
 
     Args:
         slots_base, stride, up_at: experts' slots, bytes from one to the next, from gate to up.
         gate_grid, up_grid: grids of the types, or any pointer.
         gate_scale, up_scale: float32 [E], unused unless SCALED.
         x: float16 [T, a multiple of DEPTH], as `strata.ops.prompt.order.order` leaves rows of 32 B.
-        h: float16 [T * topk, N], out, sorted by expert.
+        h: float16 [T * topk, N], out, in the order of ``pairs``.
         slot_of: int32 [E].
-        pairs, tile_expert, tile_first, tile_size, totals: as `strata.ops.prompt.plan.arrange` leaves them.
+        pairs, tile_expert, tile_first, tile_size, starts: as `strata.ops.prompt.plan.arrange` leaves them.
+        low, high: ranks from the first on, and before the last, whose experts are computed.
         BM: most pairs of a tile.
         EVEN: B is a multiple of 4.
     """
-    tile = tl.program_id(1)
-    if tile < tl.load(totals):
+    tile = tl.program_id(1) + tl.load(starts + low)
+    if tile < tl.load(starts + high):
         expert = tl.load(tile_expert + tile)
         base = slots_base + tl.load(slot_of + expert).to(tl.int64) * stride
         first, size = tl.load(tile_first + tile), tl.load(tile_size + tile)
@@ -72,15 +73,16 @@ def gate_up(slots_base, stride, up_at, gate_grid, up_grid, gate_scale, up_scale,
         tl.store(h + (first + m)[None, :] * N + n[:, None], out, mask=(m[None, :] < size) & (n[:, None] < N))
 
 
-@triton.jit(do_not_specialize=["N", "B"])
-def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_expert, tile_first, tile_size, totals, N,
-         B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["low", "high", "N", "B"])
+def down(slots_base, stride, down_at, grid, scale, h, y, slot_of, pairs, tile_expert, tile_first, tile_size, starts,
+         low, high, N, B, KIND: tl.constexpr, SCALED: tl.constexpr, BM: tl.constexpr,
+         EVEN: tl.constexpr):  # fmt: skip
     """``y[pairs[i]] = down h[i]``: float16 [T * topk, N], without the router's weight. Grid: as for `gate_up`.
 
     h: float16 [T * topk, a multiple of DEPTH], as `strata.ops.prompt.order.order` leaves rows of 32 B.
     """
-    tile = tl.program_id(1)
-    if tile < tl.load(totals):
+    tile = tl.program_id(1) + tl.load(starts + low)
+    if tile < tl.load(starts + high):
         expert = tl.load(tile_expert + tile)
         w = slots_base + tl.load(slot_of + expert).to(tl.int64) * stride + down_at
         first, size = tl.load(tile_first + tile), tl.load(tile_size + tile)

@@ -1,6 +1,8 @@
 """Experts of a prompt: the plan and the launches around `strata.ops.prompt.experts`."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -19,76 +21,125 @@ _CHOICES = 4096  # that a program of the plan looks at together
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Pairs of row and expert, sorted by expert; see `strata.ops.prompt.plan.arrange`.
+    """Pairs of row and expert, sorted by rank of the expert; see `strata.ops.prompt.plan.arrange`.
 
     Attributes:
         rows: there is room for.
         topk: experts a row visits.
         tile: most pairs of a tile.
-        counts: int32 [1], how many rows there are.
         most: tiles there can be.
-        pairs, tile_expert, tile_first, tile_size, totals: int32.
+        pairs, tile_expert, tile_first, tile_size: int32.
+        starts: int32 [2, E + 1], of every rank the first tile and the first pair.
     """
 
     rows: int
     topk: int
     tile: int
-    counts: Tensor
     most: int
     pairs: Tensor
     tile_expert: Tensor
     tile_first: Tensor
     tile_size: Tensor
-    totals: Tensor
+    starts: Tensor
 
     @property
     def lists(self) -> tuple[Tensor, ...]:
         """As the products take them."""
-        return self.pairs, self.tile_expert, self.tile_first, self.tile_size, self.totals
+        return self.pairs, self.tile_expert, self.tile_first, self.tile_size, self.starts
+
+    @property
+    def all(self) -> "Span":
+        """All of its experts."""
+        return Span(0, self.starts.shape[1] - 1, self.most)
+
+    def some(self, low: int, high: int, count: int) -> "Span":
+        """Experts of some ranks, of which so many can be visited."""
+        pairs = self.rows * self.topk
+        return Span(low, high, min(self.most, min(count, pairs) + pairs // self.tile))
+
+    def pairs_of(self, span: "Span") -> tuple[int, int]:
+        """Where in `starts` it is said which pairs are a span's."""
+        ranks = self.starts.shape[1]
+        return ranks + span.low, ranks + span.high
 
 
-def planned(ids: Tensor, counts: Tensor, number: int) -> Plan:
-    """Sort the choices ``int32 [room, topk]`` of ``counts`` rows among ``number`` experts."""
-    (room, topk), device = ids.shape, ids.device
+class Span(NamedTuple):
+    """Experts of a plan that are computed together.
+
+    Attributes:
+        low, high: ranks from the first on, and before the last.
+        most: tiles they can have.
+    """
+
+    low: int
+    high: int
+    most: int
+
+
+def visits(ids: Tensor, counts: Tensor, number: int) -> Tensor:
+    """How many of the choices ``int32 [room, topk]`` of ``counts`` rows each of ``number`` experts has: int32 [E]."""
+    sizes = torch.empty(number, dtype=torch.int32, device=ids.device)
+    plan.count[(number,)](ids, counts, ids.shape[1], sizes, BLOCK=_CHOICES, num_warps=4)
+    return sizes
+
+
+def planned(ids: Tensor, counts: Tensor, sizes: Tensor, rank: Tensor | None = None) -> Plan:
+    """Sort choices by expert.
+
+    Args:
+        ids: ``int32 [room, topk]``.
+        counts: int32 [1], rows there are.
+        sizes: of every expert, as `visits` says.
+        rank: int32 [E], in which order experts come; None for that of their numbers.
+    """
+    (room, topk), device, number = ids.shape, ids.device, len(sizes)
     tile = expert_tile(arch(device), room, topk, number)
     most = min(number, room * topk) + room * topk // tile
 
-    def ints(size: int) -> Tensor:
-        return torch.empty(size, dtype=torch.int32, device=device)
+    def ints(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=device)
 
-    sizes = ints(number)
-    found = Plan(room, topk, tile, counts, most, ints(room * topk), ints(most), ints(most), ints(most), ints(1))
-    plan.count[(number,)](ids, counts, topk, sizes, BLOCK=_CHOICES, num_warps=4)
+    found = Plan(room, topk, tile, most, ints(room * topk), ints(most), ints(most), ints(most), ints(2, number + 1))
     plan.arrange[(number,)](
-        ids, counts, topk, number, sizes, *found.lists,
+        ids, counts, topk, number, sizes, _numbers(number, device) if rank is None else rank, *found.lists,
         TILE=tile, ROOM=max(16, 1 << (number - 1).bit_length()), BLOCK=_CHOICES, num_warps=4,
     )  # fmt: skip
     return found
 
 
-def _ordered(x: Tensor, counts: Tensor, per: int) -> Tensor:
-    """Rows in the order of the products."""
+@cache
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=torch.int32, device=device)
+
+
+def _ordered(x: Tensor, bounds: Tensor, some: tuple[int, int] | None) -> Tensor:
+    """Rows in the order of the products; `some` says which of the bounds theirs are, None that all of them are."""
     rows, width = x.shape
     out = torch.empty((rows, triton.cdiv(width, 128) * 128), dtype=torch.float16, device=x.device)
-    order[(triton.cdiv(rows, 16), triton.cdiv(width, 128))](x, counts, out, width, PER=per, ROWS=16, num_warps=4)
+    low, high = some or (0, 0)
+    order[(triton.cdiv(rows, 16), triton.cdiv(width, 128))](
+        x, bounds, out, width, low, high, SPAN=some is not None, ROWS=16, num_warps=4
+    )
     return out
 
 
 def ordered(x: Tensor, counts: Tensor) -> Tensor:
     """Rows in the order in which `rows_of` takes them."""
-    return _ordered(x, counts, 1)
+    return _ordered(x, counts, None)
 
 
-def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None) -> Tensor:
+def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, span: Span | None = None) -> Tensor:
     """Rows of all pairs of a plan, without the router's weights.
 
     Args:
-        slots: experts; all that the plan names must have a slot.
+        slots: experts; all that are computed must have a slot.
         x: rows, `ordered`.
         grouped: the plan.
         y: float16 [room * topk, H], where they go, if there is such a place already; the rest of it is left alone.
+        span: experts of the plan that are computed; None for all.
     """
     kind, device, pairs = slots.layout, x.device, grouped.rows * grouped.topk
+    span = grouped.all if span is None else span
     h = torch.empty((pairs, kind.inner), dtype=torch.float16, device=device)
     y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
     stride = slots.data.stride(0)
@@ -96,24 +147,18 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None) -> 
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
     wide, narrow = kind.hidden // 32, kind.inner // 32
     options = expert_options(arch(device), grouped.tile)
-    experts.gate_up[(triton.cdiv(kind.inner, tall), grouped.most)](
+    experts.gate_up[(triton.cdiv(kind.inner, tall), span.most)](
         slots.data, stride, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
-        scales[1], x, h, slots.slot_of, *grouped.lists, kind.inner, wide, grouped.topk,
+        scales[1], x, h, slots.slot_of, *grouped.lists, span.low, span.high, kind.inner, wide, grouped.topk,
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
-    experts.down[(triton.cdiv(kind.hidden, tall), grouped.most)](
-        slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2],
-        _ordered(h, grouped.counts, grouped.topk), y, slots.slot_of, *grouped.lists, kind.hidden, narrow,
+    h_ordered = _ordered(h, grouped.starts, grouped.pairs_of(span))
+    experts.down[(triton.cdiv(kind.hidden, tall), span.most)](
+        slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2], h_ordered, y, slots.slot_of,
+        *grouped.lists, span.low, span.high, kind.hidden, narrow,
         KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     return y
-
-
-def among(ids: Tensor, slots: Slots) -> Tensor:
-    """Choices ``int32 [room, topk]`` of experts that have a slot; others become a number that no expert has."""
-    # Where launches are only noted, choices are whatever lay in memory.
-    there = slots.slot_of[ids.long().clamp(0, slots.experts - 1)] >= 0
-    return torch.where(there, ids, slots.experts)
 
 
 def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, counts: Tensor) -> Tensor:

@@ -331,12 +331,15 @@ class Prompt:
         if self.streaming is not None:
             number = self.streaming.number(w)
             if self.streaming.lacks(number):
-                common = self._common(m, w.shared)
-                y = streamed_rows(self.streaming, number, w.slots, m.half, m.counts, chosen)
+                y, common = streamed_rows(
+                    self.streaming, number, w.slots, m.half, m.counts, chosen, lambda: self._common(m, w.shared)
+                )
                 return grouped.combined(y, shares, common, shared, m.counts)
         y, common = self._beside(
             lambda: grouped.rows_of(
-                w.slots, grouped.ordered(m.half, m.counts), grouped.planned(chosen, m.counts, self._c.moe.E)
+                w.slots,
+                grouped.ordered(m.half, m.counts),
+                grouped.planned(chosen, m.counts, grouped.visits(chosen, m.counts, self._c.moe.E)),
             ),
             lambda: self._common(m, w.shared),
         )

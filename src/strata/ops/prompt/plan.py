@@ -3,6 +3,9 @@
 A program for each expert goes through all choices, once to count them, once to write their numbers where the experts
 before it end. 40,960 choices are 160 KB, which stay in L2 for all 512 programs; nothing is added atomically, so the
 order is rising and always the same.
+
+Experts stand in the order of a rank, so those that are computed together, because they are here or have come together,
+are one run of tiles and of pairs: one plan serves a layer however many launches it takes.
 """
 
 import triton
@@ -28,30 +31,35 @@ def count(ids, counts, topk, sizes, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["topk", "E"])
-def arrange(ids, counts, topk, E, sizes, pairs, tile_expert, tile_first, tile_size, totals, TILE: tl.constexpr,
+def arrange(ids, counts, topk, E, sizes, rank, pairs, tile_expert, tile_first, tile_size, starts, TILE: tl.constexpr,
             ROOM: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Write each expert's pairs and tiles. Grid: (E,).
 
     Args:
         ids, counts, sizes: as for `count`.
-        pairs: int32 [T * topk], out: numbers ``row * topk + place``, by expert, rising.
+        rank: int32 [E], each number once: which expert comes when.
+        pairs: int32 [T * topk], out: numbers ``row * topk + place``, by rank of their expert, rising.
         tile_expert: int32 [most tiles], out.
         tile_first: int32 [most tiles], out: where in ``pairs`` a tile starts.
         tile_size: int32 [most tiles], out: how many pairs it has.
-        totals: int32, out: how many tiles there are.
+        starts: int32 [2, E + 1], out: of every rank the first tile and the first pair; last how many there are.
         TILE: most pairs of a tile.
         ROOM: a power of two, at least E.
     """
     expert = tl.program_id(0)
     e = tl.arange(0, ROOM)
     size = tl.load(sizes + e, mask=e < E, other=0)
-    before = (e < expert).to(tl.int32)
+    place = tl.load(rank + expert)
+    before = (tl.load(rank + e, mask=e < E, other=ROOM) < place).to(tl.int32)
     start = tl.sum(size * before, 0)
     tiles = (size + TILE - 1) // TILE
     tile = tl.sum(tiles * before, 0)
     own = tl.load(sizes + expert)
+    tl.store(starts + place, tile)
+    tl.store(starts + E + 1 + place, start)
     if expert == 0:
-        tl.store(totals, tl.sum(tiles, 0))
+        tl.store(starts + E, tl.sum(tiles, 0))
+        tl.store(starts + 2 * E + 1, tl.sum(size, 0))
     for first in range(0, own, TILE):
         at = tile + first // TILE
         tl.store(tile_expert + at, expert)

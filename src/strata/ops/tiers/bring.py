@@ -20,6 +20,14 @@ from strata.ops.tiers.kernels import bring
 
 WARPS = 4
 
+PER_PROCESSOR = 3
+"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link:
+144 of them, on a card of 48, could bring 100 GB/s, twice what the widest link does. Most of the card is left to others.
+Counted, not measured."""
+
+INTERPRETED = 3
+"""Programs where the interpreter runs them one after the other."""
+
 ALIGNED = 16
 """Bytes that a thread takes from RAM at once; experts begin at multiples of it."""
 
@@ -68,7 +76,7 @@ class Source:
         """
         device, kind = slots.device, self.layout
         chosen, where = constants(kind), self.places if at is None else at
-        bring[(pieces(kind), most)](
+        bring[(min(pieces(kind) * most, programs(device)),)](
             self.base, where, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
             stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places, totals,
             **chosen, num_warps=WARPS, num_stages=1, **launch(device),
@@ -116,8 +124,16 @@ def stored(kind: SlotLayout) -> tuple[tuple[int, int], ...]:
 
 
 def pieces(kind: SlotLayout) -> int:
-    """Programs that bring an expert."""
+    """That an expert is brought in."""
     return sum(_pieces(kind))
+
+
+@cache
+def programs(device: torch.device) -> int:
+    """Programs of a launch at most."""
+    if device.type != "cuda":
+        return INTERPRETED
+    return PER_PROCESSOR * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @cache
@@ -130,7 +146,7 @@ def constants(kind: SlotLayout) -> dict[str, Any]:
         starts = layout(name).offsets(rows, width)[:-1]
         planes.append(tuple(n for plane, start in zip(one.planes, starts, strict=True) for n in (*plane, start)))
     return {
-        "GATE_PIECES": each[0], "UP_PIECES": each[1],
+        "GATE_PIECES": each[0], "UP_PIECES": each[1], "DOWN_PIECES": each[2],
         "BLOCKS": tuple(rows * width // by_name(name).weights for name, rows, width in shapes),
         "BLOCK": tuple(one.block for one in recipes), "TOGETHER": tuple(one.together for one in recipes),
         "ROOM": triton.next_power_of_2(words), "GATE": planes[0], "UP": planes[1], "DOWN": planes[2],

@@ -275,11 +275,14 @@ def _one(
 def bring(
     base, places, gate_words, up_words, down_words, stage, stage_each, slots_base, stride, up_at, down_at, experts,
     slots, totals,
-    GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
-    TOGETHER: tl.constexpr, ROOM: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
-    PDL: tl.constexpr,
+    GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, DOWN_PIECES: tl.constexpr, BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr, TOGETHER: tl.constexpr, ROOM: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr,
+    DOWN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Experts from the file's blocks in RAM to planes in slots. Grid: (pieces of an expert, experts).
+    """Experts from the file's blocks in RAM to planes in slots. Grid: any number of programs.
+
+    They share out the pieces of all experts, so that what else is computed meanwhile finds room on every
+    multiprocessor, and nothing to bring costs next to nothing.
 
     Args:
         base: uint8, any address of RAM that is a multiple of 16.
@@ -290,19 +293,20 @@ def bring(
         experts: int32, which.
         slots: int32, to which slots.
         totals: int32, how many.
-        GATE_PIECES, UP_PIECES: programs of gate and of up; the others are down's.
-        BLOCKS, BLOCK, TOGETHER: of gate, up, down: blocks of a matrix, bytes of a block, blocks of a program.
-        ROOM: power of two, at least the words of a program.
+        GATE_PIECES, UP_PIECES, DOWN_PIECES: of each matrix.
+        BLOCKS, BLOCK, TOGETHER: of gate, up, down: blocks of a matrix, bytes of a block, blocks of a piece.
+        ROOM: power of two, at least the words of a piece.
         GATE, UP, DOWN: of every plane four numbers: bytes of a block, terms, where its words and where it begins.
     """
     release(PDL)
     wait(PDL)
-    which, piece = tl.program_id(1), tl.program_id(0)
-    if which < tl.load(totals):
+    PIECES: tl.constexpr = GATE_PIECES + UP_PIECES + DOWN_PIECES
+    GATE_BYTES: tl.constexpr = BLOCKS[0] * BLOCK[0]
+    UP_BYTES: tl.constexpr = BLOCKS[1] * BLOCK[1]
+    for at in range(tl.program_id(0), tl.load(totals) * PIECES, tl.num_programs(0)):
+        which, piece = at // PIECES, at % PIECES
         expert, slot = tl.load(experts + which).to(tl.int64), tl.load(slots + which).to(tl.int64)
-        out, mine = slots_base + slot * stride, stage + which.to(tl.int64) * stage_each
-        GATE_BYTES: tl.constexpr = BLOCKS[0] * BLOCK[0]
-        UP_BYTES: tl.constexpr = BLOCKS[1] * BLOCK[1]
+        out, mine = slots_base + slot * stride, stage + which * stage_each
         if piece < GATE_PIECES:
             _one(
                 base + 16 * tl.load(places + 3 * expert), out, mine, gate_words, piece,

@@ -69,6 +69,7 @@ def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) ->
     """
     if before is not None and same:
         tier.share_out(before)
+        tier.costs = before
         return before
     each, first = host_costs(tier)
     options = tier.options.costs
@@ -84,6 +85,7 @@ def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) ->
             )
         costs = near
     tier.share_out(costs)
+    tier.costs = costs
     return costs
 
 

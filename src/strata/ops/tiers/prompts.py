@@ -10,7 +10,7 @@ from torch import Tensor
 from strata.errors import TierError
 from strata.memory.errors import StorageError
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers.tier import Tier
@@ -37,14 +37,23 @@ class Shelf:
             most * max(one.source.nbytes for one in tier.layers), dtype=torch.uint8, device=device
         )
 
+    @property
+    def still(self) -> bool:
+        """See `Layers.still`."""
+        return self._tier.still
+
     def begin(self) -> None:
         """See `Layers.begin`."""
         self._tier.send_table()
 
-    def missing(self, layer: int) -> Sequence[int]:
+    def missing(self, layer: int) -> Experts:
         """See `Layers.missing`."""
-        found: list[int] = np.flatnonzero(self._tier.sent[layer] < 0).tolist()
-        return found
+        return np.flatnonzero(self._tier.sent[layer] < 0)
+
+    def borrow(self, most: int) -> tuple[Tensor, Sequence[int]] | None:
+        """See `Layers.borrow`."""
+        slots = self._tier.lend(most)
+        return (self._tier.largest, slots) if slots else None
 
     def layout(self, layer: int) -> SlotLayout:
         """See `Layers.layout`."""
@@ -94,7 +103,7 @@ def ring_bytes(largest: int, stored: int, buffers: int = BUFFERS) -> int:
         stored: bytes of its experts in the file.
         buffers: of the ring.
     """
-    return buffers * largest + -(-buffers // 3) * stored
+    return (buffers + 1) * largest + -(-buffers // 3) * stored
 
 
 def streaming(
@@ -108,14 +117,16 @@ def streaming(
         topk: experts a row visits.
         device: where slots are.
         buffers: of the ring.
-        rate: bytes a microsecond over the link.
+        rate: bytes a microsecond over the link, where the tier has not measured it.
     """
     most = max(1, buffers // 3)
     largest = max(one.source.layout.nbytes for one in tier.layers)
     heaviest = max(one.source.nbytes for one in tier.layers)
-    memory = torch.zeros(buffers * largest, dtype=torch.uint8, device=device)
+    memory = torch.zeros((buffers + 1) * largest, dtype=torch.uint8, device=device)
+    # Whole slots away from the tier's, so that slots that are lent count from the same place.
+    memory = memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
     ring = Ring(memory, Shelf(tier, most, device), len(moes), moes[0].slots.experts, most=most)
-    link = heaviest / rate
+    link = heaviest / rate if tier.costs is None else tier.costs.link
     if tier.supply is not None:
         link += tier.supply.absent * heaviest / DISK
     return Streaming(ring, moes, topk, Costs(link=link))

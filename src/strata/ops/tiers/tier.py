@@ -39,6 +39,13 @@ BOX_WARPS = 8
 TAKEN = 1024
 """Numbers of a row that a program takes from the host's memory."""
 
+QUIET = 32
+"""Windows without a pass over a prompt between them, after which slots that were lent to it are taken back: more than
+there are between two passes of one prompt."""
+
+LENT = 4
+"""Of the slots of a class, one in so many is lent at most."""
+
 EVERY = 4
 """Windows from one look at what should be moved to the next."""
 
@@ -116,6 +123,7 @@ class Tier:
         last: what the last window met.
         total: what all have.
         still: learn nothing and move nothing.
+        costs: microseconds of both sides, once they are measured.
         miss: seconds that one miss more adds to a window, by the costs in force.
     """
 
@@ -145,6 +153,9 @@ class Tier:
             options: see there.
         """
         self.options = o = options or TierOptions()
+        self.costs: Costs | None = None
+        self._lent: list[int] = []
+        self._quiet = 0
         count, first = len(given), given[0]
         each = experts[0].gate.experts
         self._device, self._on_gpu = device, device.type == "cuda"
@@ -183,6 +194,8 @@ class Tier:
             )
             for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
         ]  # fmt: skip
+        self._largest = max(range(len(slots)), key=lambda kind: given[classes.index(kind)].nbytes)
+        self.largest = self.room.arrays[self._largest]
         at = None if self.supply is None else self.supply.at
         self._mover = Mover(by_layer, [self.room.arrays[kind] for kind in classes], device, at)
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses, disk=ram.stock)
@@ -255,6 +268,9 @@ class Tier:
         self.total = now
         if fresh:
             self._windows += 1
+            self._quiet += 1
+            if self._lent and self._quiet >= QUIET:
+                self._take_back(self._lent)
             visited = self._visited()
             self.cache.seen(visited)
             if self.supply is not None:
@@ -302,6 +318,7 @@ class Tier:
 
         def go() -> None:
             self._land(wait=True)
+            self._take_back(self._lent)  # a prompt borrows anew with its next pass
             for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
                 if new < old:
                     self.cache.resize(kind, new)
@@ -347,6 +364,36 @@ class Tier:
         """What has landed counts from now on, and the device knows; as `begin`, for passes that ask for no host."""
         self._land()
         self._send()
+
+    def lend(self, most: int) -> tuple[int, ...]:
+        """Slots of `largest` that a prompt uses until it is read: those whose experts count least, now missing.
+
+        They come back by themselves, empty, when windows go on without prompts, and are filled in their shadow. A cache
+        that never gives anything up lends nothing.
+
+        Args:
+            most: slots; those that are lent already count.
+
+        Returns:
+            All that are lent: no more than one of four, and none while there are fewer than that.
+        """
+        self._quiet = 0
+        lend = getattr(self.cache, "lend", None)
+        if lend is None:
+            return ()
+        count = self.cache.slots[self._largest]  # type: ignore[attr-defined]  # it lends
+        self._take_back([slot for slot in self._lent if slot >= count])
+        most = min(most, count // LENT)
+        if most > len(self._lent):
+            self._lent += lend(self._largest, most - len(self._lent))
+            self._send()
+        return tuple(self._lent) if most else ()
+
+    def _take_back(self, slots: Sequence[int]) -> None:
+        if slots:
+            gone = set(slots)
+            self.cache.take_back(self._largest, list(slots))  # type: ignore[attr-defined]  # it has lent them
+            self._lent = [slot for slot in self._lent if slot not in gone]
 
     def _send(self) -> None:
         """The table as the cache has it now, ahead of what is launched next."""

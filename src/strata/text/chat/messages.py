@@ -97,6 +97,9 @@ def _call(call: object, where: str) -> dict[str, Any]:
     if not isinstance(call, Mapping):
         raise TextError(f"{where} is a {type(call).__name__}; expected an object.")
     function = call.get("function", call)
+    custom = call.get("custom")
+    if isinstance(custom, Mapping):  # a tool that takes a plain text, which the model knows as its one parameter
+        function = {"name": custom.get("name"), "arguments": {"input": custom.get("input") or ""}}
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise TextError(f"{where} has no function with a name.")
     normal = {"name": function["name"], "arguments": _arguments(function.get("arguments"), f"{where}.arguments")}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -133,9 +134,17 @@ class _View:
         # No text of a grammar can be written with one of these; Lark grammars name them as <think>.
         self.special_token_ids = sorted(tokenizer.control_ids | tokenizer.user_defined_ids)
         self._encode = tokenizer.encode
+        tags = sorted((tokenizer.token_bytes(token).decode() for token in tokenizer.user_defined_ids), key=len)
+        self._tags = re.compile("|".join(map(re.escape, reversed(tags))) or "(?!)")
 
     def __call__(self, text: str) -> list[int]:
-        return self._encode(text)
+        """Tokens of a text of the grammar, in which a tag is text: its first character is written by itself."""
+        ids: list[int] = []
+        start = 0
+        for tag in self._tags.finditer(text):
+            ids += self._encode(text[start : tag.start() + 1])
+            start = tag.start() + 1
+        return ids + self._encode(text[start:])
 
 
 def check_grammar(grammar: Grammar | None, *, thinking: bool = False, calls: str = "") -> None:

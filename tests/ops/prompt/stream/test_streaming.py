@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 from strata.ops.prompt import grouped
 from strata.ops.prompt.stream.lanes import InOrder
 from strata.ops.prompt.stream.ring import Ring
+from strata.ops.prompt.stream.share import Share
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from support.grouped import layer
@@ -25,14 +26,20 @@ ALL, SOME = Costs(link=0.0), Costs(link=0.0, begin=0.0, ask=-1.0)
 class Shelf:
     """Experts of some layers in RAM, as the device has them; and what came when."""
 
-    def __init__(self, whole, missing):
+    def __init__(self, whole, missing, lent=None):
         self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
+        self.lent, self.wanted, self.places = lent, None, set()
+        self.still = False
 
     def begin(self):
         self.passes += 1
 
     def missing(self, layer):
         return self._missing[layer]
+
+    def borrow(self, most):
+        self.wanted = most
+        return None if self.lent is None else (self.lent, range(len(self.lent))[:most])
 
     def layout(self, layer):
         return self.whole[layer].layout
@@ -46,8 +53,12 @@ class Shelf:
     def bring(self, layer, ring, experts, buffers):
         self.log.append((layer, tuple(experts), tuple(buffers)))
         slots = self.whole[layer]
+        self.places.update(buffers)
         for expert, buffer in zip(experts, buffers, strict=True):
-            ring[buffer] = slots.data[int(slots.slot_of[expert])]
+            place = torch.as_strided(
+                ring, (1, ring.shape[1]), ring.stride(), ring.storage_offset() + buffer * ring.stride(0)
+            )
+            place[0] = slots.data[int(slots.slot_of[expert])]
 
 
 class Counting(InOrder):
@@ -76,7 +87,7 @@ def model():
     chosen = [torch.from_numpy(ids.astype(np.int32)).to(DEVICE) for ids in picks]
     ready = grouped.ordered(x, counts)
     expected = [
-        grouped.rows_of(moe.slots, ready, grouped.planned(ids, counts, EXPERTS))
+        grouped.rows_of(moe.slots, ready, grouped.planned(ids, counts, grouped.visits(ids, counts, EXPERTS)))
         for ids, moe in zip(chosen, moes, strict=True)
     ]
     return moes, x, counts, chosen, expected
@@ -97,34 +108,73 @@ def resident(moe, missing):
     return Moe(replace(slots, data=data.contiguous(), slot_of=where.to(DEVICE)))
 
 
-def through(ring, moes, missing, here, costs):
-    shelf = Shelf([moe.slots for moe in moes], missing)
+def through(ring, moes, missing, here, costs, lent=0):
+    """A ring in memory behind some slots that it may borrow, and one that it may not."""
     size = moes[0].slots.layout.nbytes
-    memory = torch.full((ring * size + 5,), 255, dtype=torch.uint8, device=DEVICE)
+    memory = torch.full(((lent + 1 + ring) * size + 5,), 255, dtype=torch.uint8, device=DEVICE)
+    array, memory = memory[: lent * size].view(lent, size), memory[(lent + 1) * size :]
+    shelf = Shelf([moe.slots for moe in moes], missing, array if lent else None)
     passing = Ring(memory, shelf, len(moes), EXPERTS, lanes=None if NATIVE else Counting())
     return shelf, Streaming(passing, here, TOPK, costs)
 
 
-@pytest.mark.parametrize(("ring", "gone", "costs"), [(2, EXPERTS, SOME), (40, 2, ALL)], ids=["none here", "wide"])
-def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs):
+@pytest.mark.parametrize(
+    ("ring", "gone", "costs", "lent"),
+    [(2, EXPERTS, SOME, 0), (40, 2, ALL, 0), (1, 3, ALL, 2)],
+    ids=["none here", "wide", "borrowed"],
+)
+def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs, lent):
     moes, x, counts, chosen, expected = model
     rng = np.random.default_rng(ring)
     missing = [sorted(rng.permutation(EXPERTS)[:gone].tolist()) for _ in moes]
     here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
-    shelf, streaming = through(ring, moes, missing, here, costs)
+    shelf, streaming = through(ring, moes, missing, here, costs, lent)
     streaming.begin(ROWS)
+    assert (shelf.wanted > 0) == (costs is ALL), "where each layer asks, a ring need not be wide"
     if ring == 40:  # the second layer comes while the first is computed
         assert [layer for layer, _, _ in shelf.log] == [0, 1]
     for number, (moe, ids, wanted) in enumerate(zip(here, chosen, expected, strict=True)):
         assert streaming.number(moe) == number
         assert streaming.lacks(number)
-        assert torch.equal(streamed_rows(streaming, number, moe.slots, x, counts, ids), wanted)
+        found, beside = streamed_rows(streaming, number, moe.slots, x, counts, ids, lambda: x + 1)
+        assert torch.equal(found, wanted)
+        assert torch.equal(beside, x + 1)
     came = [(layer, e) for layer, some, _ in shelf.log for e in some]
     visited = [set(ids.flatten().tolist()) for ids in chosen]
     wanted = [(layer, e) for layer, some in enumerate(missing) for e in some if costs is ALL or e in visited[layer]]
     assert came == wanted
     assert shelf.passes == 1
+    assert shelf.places == ({0, 1, 3} if lent else set(range(min(ring, max(map(len, missing)) * len(moes)))))
     assert (streaming.passes, streaming.asked, streaming.brought) == (1, costs is SOME, len(wanted))
+
+
+@pytest.mark.parametrize("costs", [ALL, SOME], ids=["all at once", "asked"])
+def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
+    """Of a layer that was looked at where all experts came unasked, of all layers where they were asked."""
+    moes, _, counts, chosen, _ = model
+    missing = [list(range(EXPERTS))] * 2
+    here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
+    shelf, streaming = through(4, moes, missing, here, costs)
+
+    def read(still):
+        shelf.still = still
+        streaming.begin(ROWS)
+        for number, ids in enumerate(chosen):
+            sizes = grouped.visits(ids, counts, EXPERTS)
+            streaming.ask(number, sizes)
+            streaming.fetch(number)
+            list(streaming.groups(number, grouped.planned(ids, counts, sizes, streaming.rank(number))))
+
+    before = streaming.share.times
+    read(still=True)
+    read(still=False)
+    assert streaming.share.times == before
+    streaming.begin(ROWS)
+    visited = [len(set(ids.flatten().tolist())) for ids in chosen]
+    expected = Share(TOPK, EXPERTS)
+    met = (visited[0], EXPERTS) if costs is ALL else (sum(visited), 2 * EXPERTS)
+    expected.met(ROWS, *met)
+    assert streaming.share.times == expected.times != before
 
 
 def test_a_layer_that_has_all_asks_for_nothing(model):
@@ -149,7 +199,7 @@ def test_slots_may_lie_apart_and_layers_differ_in_size():
     assert ring.buffers == 2
     ring.begin([[0, 1], [0, 1]])
     for number, moe in enumerate(moes):
-        for slots in ring.slots(number):
-            for e in np.flatnonzero(slots.slot_of.cpu().numpy() >= 0).tolist():
+        for slots, experts in ring.slots(number):
+            for e in experts:
                 own = moe.slots.data[int(moe.slots.slot_of[e])]
                 assert torch.equal(slots.data[int(slots.slot_of[e])], own)

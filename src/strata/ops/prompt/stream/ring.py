@@ -2,25 +2,46 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.prompt.stream.lanes import DeviceLanes, InOrder, Lanes
 from strata.ops.prompt.stream.schedule import Group, Schedule
+from strata.ops.prompt.stream.told import sent
+
+FARTHEST = 1 << 30
+"""Slots between the ring and those that it borrows: tables of slots are int32. A slot of 2 MB is never so far away."""
+
+Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 
 
 class Layers(Protocol):
     """Where the experts of a model's layers are."""
 
+    @property
+    def still(self) -> bool:
+        """Whether what is launched now is of no text, so that nothing is to be learned of it."""
+        ...
+
     def begin(self) -> None:
         """A pass begins: which experts have slots does not change until the next one does."""
         ...
 
-    def missing(self, layer: int) -> Sequence[int]:
-        """Experts of a layer that have no slot on the device."""
+    def missing(self, layer: int) -> Experts:
+        """Experts of a layer that have no slot on the device, in rising order."""
+        ...
+
+    def borrow(self, most: int) -> tuple[Tensor, Sequence[int]] | None:
+        """Places beside the ring, until the next pass begins: who lies there is missing from now on.
+
+        Returns:
+            ``uint8 [slots, bytes]`` of the largest layers and which of its slots, at most so many and maybe more than
+            last time; None where there are none.
+        """
         ...
 
     def layout(self, layer: int) -> SlotLayout:
@@ -46,7 +67,7 @@ class Layers(Protocol):
             layer: whose experts.
             ring: ``uint8 [buffers, layout.nbytes]`` on the device.
             experts: which.
-            buffers: where each goes.
+            buffers: where each goes; numbers that lie outside of `ring` are of memory that `borrow` gave.
         """
         ...
 
@@ -61,56 +82,94 @@ class Ring:
         experts: of a layer.
         most: experts of a group; 0 for a third of the ring.
         lanes: streams; None for the device's.
+
+    Attributes:
+        buffers: of the pass that begins, or goes on.
+        most: experts of a group.
     """
 
     def __init__(
         self, memory: Tensor, layers: Layers, count: int, experts: int, *, most: int = 0, lanes: Lanes | None = None
     ) -> None:
-        self._layers, self._count, self._experts, self._most = layers, count, experts, most
+        self._layers, self._count, self._experts = layers, count, experts
         self._device = memory.device
         largest = max(layers.layout(layer).nbytes for layer in range(count))
         self.buffers = len(memory) // largest
         assert self.buffers >= 1, "a ring has room for one expert at least"
-        self._memory = memory[: self.buffers * largest].view(self.buffers, largest)
+        self._memory = self._array = memory[: self.buffers * largest].view(self.buffers, largest)
+        self._places = list(range(self.buffers))  # in the array
         own: Lanes = DeviceLanes(self._device) if self._device.type == "cuda" else InOrder()
         self._lanes = own if lanes is None else lanes
-        self._schedule = Schedule(self.buffers, most)
+        self.most = Schedule(self.buffers, most).most
+        self._schedule = Schedule(self.buffers, self.most)
+        self._where: dict[int, Tensor] = {}  # which buffer an expert comes to, by layer
         self._landed: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
         self._waiting: list[Group] = []  # their buffers are free, or will be
         self._asked = 0  # groups before this one have been read, or are being read
 
-    def missing(self) -> list[Sequence[int]]:
+    @property
+    def still(self) -> bool:
+        """See `Layers.still`."""
+        return self._layers.still
+
+    def missing(self) -> list[Experts]:
         """Experts that each layer lacks, as a pass begins."""
         self._layers.begin()
+        return self._missing()
+
+    def widen(self, buffers: int) -> list[Experts]:
+        """For the pass that begins, be as wide as so many buffers, if that can be; says who is missing then.
+
+        Buffers that are borrowed count from the array that they lie in, and so do the ring's own: it may lie anywhere,
+        whole slots away.
+        """
+        found = self._layers.borrow(max(0, buffers - len(self._memory)))
+        self._array, self._places = self._memory, list(range(len(self._memory)))
+        if found is not None:
+            array, slots = found
+            first, odd = divmod(self._memory.data_ptr() - array.data_ptr(), array.stride(0))
+            if array.stride(0) == self._memory.stride(0) and not odd and abs(first) < FARTHEST:
+                self._array, self._places = array, [*range(first, first + len(self._memory)), *slots]
+        self.buffers = len(self._places)
+        return self._missing()
+
+    def _missing(self) -> list[Experts]:
         return [self._layers.missing(layer) for layer in range(self._count)]
 
-    def begin(self, missing: Sequence[Sequence[int]] | None) -> None:
+    def begin(self, missing: Sequence[Experts] | None) -> None:
         """A pass begins.
 
         Args:
             missing: experts that every layer lacks, all of which come; None where each layer says itself what it
                 wants, by `want`.
         """
-        self._schedule = Schedule(self.buffers, self._most)
+        self._schedule = Schedule(self.buffers, self.most)
         # Whatever passes before have in the buffers is computed before this event.
         self._landed, self._free = {}, {-1: self._lanes.computed()}
+        self._where.clear()
         self._waiting, self._asked = [], 0
         for layer, experts in enumerate(missing or ()):
-            self._schedule.add(layer, experts)
+            self._schedule.add(layer, _listed(experts))
         self._issue()
+        if missing is not None:
+            self._place(range(self._count))
 
     def want(self, layer: int, experts: Sequence[int]) -> None:
         """A layer wants these, some of those that it lacks."""
         self._schedule.add(layer, experts)
         self._issue()
+        self._place([layer])
 
-    def slots(self, layer: int) -> Iterator[Slots]:
-        """A layer's experts, group by group, when they have come; each until the next is asked for."""
+    def slots(self, layer: int) -> Iterator[tuple[Slots, tuple[int, ...]]]:
+        """A layer's experts, group by group, when they have come; each until the next is asked for.
+
+        The table of a layer says of all its experts where they come to; of them the group's are there.
+        """
         for group in self._schedule.groups(layer):
             self._hand_over(group.number)
             self._lanes.wait(self._landed.pop(group.number))
-            yield self._slots(group)
+            yield Slots(self._layers.layout(layer), self._view(layer), self._where[layer]), group.experts
             self._free[group.number] = self._lanes.computed()
             self._schedule.computed(group)
             self._issue()
@@ -132,14 +191,22 @@ class Ring:
             self._landed[group.number] = self._lanes.copying(partial(self._bring, group), self._free[group.after])
 
     def _bring(self, group: Group) -> None:
-        self._layers.bring(group.layer, self._view(group.layer), group.experts, group.buffers)
+        self._layers.bring(group.layer, self._view(group.layer), group.experts, self._placed(group))
 
     def _view(self, layer: int) -> Tensor:
-        return self._memory[:, : self._layers.layout(layer).nbytes]
+        return self._array[:, : self._layers.layout(layer).nbytes]
 
-    def _slots(self, group: Group) -> Slots:
-        where = torch.full((self._experts,), -1, dtype=torch.int32)
-        where[list(group.experts)] = torch.tensor(group.buffers, dtype=torch.int32)
-        if self._device.type == "cuda":
-            where = where.pin_memory().to(self._device, non_blocking=True)
-        return Slots(self._layers.layout(group.layer), self._view(group.layer), where)
+    def _placed(self, group: Group) -> list[int]:
+        return [self._places[buffer] for buffer in group.buffers]
+
+    def _place(self, layers: Sequence[int]) -> None:
+        """Send the tables of some layers, all at once."""
+        where = np.full((len(layers), self._experts), -1, np.int32)
+        for row, layer in zip(where, layers, strict=True):
+            for group in self._schedule.groups(layer):
+                row[list(group.experts)] = self._placed(group)
+        self._where |= dict(zip(layers, sent(where, self._device), strict=True))
+
+
+def _listed(experts: Experts) -> list[int]:
+    return experts.tolist() if isinstance(experts, np.ndarray) else list(experts)

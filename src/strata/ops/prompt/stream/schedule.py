@@ -47,6 +47,7 @@ class Schedule:
     ring: int
     most: int = 0
     _groups: list[Group] = field(default_factory=list)
+    _of: dict[int, list[Group]] = field(default_factory=dict)  # by layer
     _ends: list[int] = field(default_factory=list)  # number of the first expert behind each group
     _copied: int = 0
     _computed: int = 0
@@ -64,7 +65,9 @@ class Schedule:
             first = self._ends[-1] if self._ends else 0
             end = first + len(some)
             buffers = tuple(n % self.ring for n in range(first, end))
-            self._groups.append(Group(len(self._groups), layer, some, buffers, self._last_before(end - self.ring)))
+            group = Group(len(self._groups), layer, some, buffers, self._last_before(end - self.ring))
+            self._groups.append(group)
+            self._of.setdefault(layer, []).append(group)
             self._ends.append(end)
 
     def _last_before(self, end: int) -> int:
@@ -90,7 +93,7 @@ class Schedule:
 
     def groups(self, layer: int) -> list[Group]:
         """A layer's groups that have not been computed, in their order."""
-        return [group for group in self._groups[self._computed :] if group.layer == layer]
+        return [group for group in self._of.get(layer, ()) if group.number >= self._computed]
 
     def computed(self, group: Group) -> None:
         """A group's products have been handed over, and its event recorded."""

@@ -14,7 +14,7 @@ class Costs:
         begin: of the first copy of a layer, before anything arrives.
         ask: to bring a layer's choices to the host.
         row: computing one token on the device, all layers together.
-        layer: least time of a layer's kernels.
+        layer: least time of a layer's kernels, launched one by one.
         cpu: an expert of which the host computes up to eight rows; None where the host's bytes are not the device's,
             as for prompts on tensor cores: they have activations of eleven bits, the host's kernels of eight, and a
             text must not depend on where its experts lie.
@@ -24,7 +24,7 @@ class Costs:
     begin: float = 20.0
     ask: float = 30.0
     row: float = 70.0
-    layer: float = 200.0
+    layer: float = 650.0
     cpu: float | None = None
 
 
@@ -35,6 +35,15 @@ class Split(NamedTuple):
     streamed: tuple[int, ...]
     cpu: tuple[int, ...]
 
+
+BESIDE = 0.56
+"""Part of the computing that is not routed experts': 4,096 rows of the released model on an H200."""
+
+STEP = 64
+"""Passes end at multiples of it."""
+
+USUAL = 2048
+"""Rows of a pass where nothing has to be moved."""
 
 ROWS_TOGETHER = 8
 """Rows for which the host reads a weight once."""
@@ -75,62 +84,52 @@ def _link(experts: int, costs: Costs) -> float:
     return costs.begin + costs.link * experts if experts else 0.0
 
 
-def visited_share(rows: int, topk: int, experts: int) -> float:
-    """Experts of a layer that so many rows visit, if each chooses evenly: the most there can be on average."""
-    return 1.0 - (1.0 - topk / experts) ** rows
-
-
-def all_at_once(rows: int, topk: int, experts: int, missing: Sequence[int], costs: Costs) -> bool:
+def all_at_once(rows: int, share: float, missing: Sequence[int], costs: Costs) -> bool:
     """Whether to stream all missing experts of every layer without asking which are visited.
 
     Then copies run under the layers before, where otherwise each layer's wait for its own choices.
 
     Args:
         rows: of the pass.
-        topk: experts a row visits.
-        experts: of a layer.
+        share: of the missing experts that they will visit (`strata.ops.prompt.stream.share`).
         missing: experts each layer lacks.
         costs: measured.
     """
-    share = visited_share(rows, topk, experts)
     compute = max(costs.row * rows, costs.layer * len(missing))
     together = max(costs.link * sum(missing) + costs.begin, compute)
     asked = sum(costs.ask + _link(round(share * count), costs) for count in missing) + compute
     return together <= asked
 
 
-def pass_rows(
-    tokens: int,
-    free: int,
-    row_bytes: int,
-    costs: Costs,
-    missing: int,
-    *,
-    step: int = 64,
-    usual: int = 2048,
-    most: int = 16384,
-) -> int:
-    """Rows of a prompt's passes.
+def pass_rows(most: int, costs: Costs, missing: int) -> int:
+    """Rows of a prompt's longest passes.
 
-    Every pass moves all missing experts, so few, long passes are fast, as long as the link takes longer than
+    Every pass moves all missing experts, so few, long passes are fast as long as the link takes longer than
     computing; beyond that length nothing is gained, and others would wait longer.
 
     Args:
-        tokens: of the prompt.
-        free: bytes for what a pass computes with.
-        row_bytes: of them for each row.
+        most: for which there is memory.
         costs: measured.
         missing: experts of all layers that have to be moved.
-        step: passes end at multiples of it.
-        usual: rows of a pass where nothing has to be moved.
-        most: rows.
 
     Returns:
-        A multiple of `step`, at least one.
+        A multiple of `STEP` if `most` is one.
     """
-    fits = min(most, free // row_bytes) // step * step
-    hidden = -(-int(2 * costs.link * missing / costs.row) // step) * step  # twice as long as the link takes
-    wanted = max(step, min(fits, max(usual, hidden)))
-    passes = max(1, -(-tokens // wanted))
-    even = -(-tokens // passes)  # equal passes: a short last one moves as much as a long one
-    return max(step, min(-(-even // step) * step, wanted))
+    hidden = -(-int(2 * costs.link * missing / costs.row) // STEP) * STEP  # twice as long as the link takes
+    return min(most, max(USUAL, hidden))
+
+
+def ring_buffers(rows: int, layers: int, most: int, costs: Costs) -> int:
+    """Buffers with which a pass that streams everything never keeps the link waiting.
+
+    While a layer's mixer is computed nothing leaves the ring; so it has to hold what the link brings in that time, and
+    one group more that is computed.
+
+    Args:
+        rows: of the pass.
+        layers: of the model.
+        most: experts of a group.
+        costs: measured.
+    """
+    between = BESIDE * costs.row * rows / layers
+    return most + -(-int(between) // max(1, int(costs.link)))

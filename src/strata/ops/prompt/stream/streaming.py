@@ -1,9 +1,8 @@
 """A model's experts during prompt passes: which are here, which come, and whether to ask first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +11,12 @@ from torch import Tensor
 from strata.ops.experts.slots import Slots
 from strata.ops.prompt import grouped
 from strata.ops.prompt.stream.ring import Ring
-from strata.ops.prompt.stream.split import Costs, all_at_once
+from strata.ops.prompt.stream.share import Share
+from strata.ops.prompt.stream.split import Costs, all_at_once, pass_rows, ring_buffers
+from strata.ops.prompt.stream.told import Told, sent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Streaming:
@@ -25,63 +29,139 @@ class Streaming:
         costs: measured.
 
     Attributes:
+        share: of the missing experts that rows visit, as learned.
         passes: so far.
         asked: of them those in which each layer told the host what it wants.
         brought: experts that came.
     """
 
     def __init__(self, ring: Ring, moes: Sequence[Any], topk: int, costs: Costs) -> None:
-        self._ring, self._topk, self._costs = ring, topk, costs
+        self._ring, self._costs = ring, costs
         self._kept = [moe.slots for moe in moes]  # an object's number is its own only as long as it lives
         self._numbers = {id(slots): number for number, slots in enumerate(self._kept)}
-        self._experts = self._kept[0].experts
-        self._missing: list[frozenset[int]] = []
+        self._device = self._kept[0].slot_of.device
+        shape = len(self._kept), self._kept[0].experts
+        self._lacking = np.zeros(shape, np.bool_)
+        self._rank = np.zeros(shape, np.int32)
+        self._ranks = torch.zeros(shape, dtype=torch.int32, device=self._device)
+        self._sizes = np.zeros(shape[1], np.int32)
+        self._told, self._sample = (Told(shape[1], self._device) for _ in range(2))
+        self._sampled: tuple[int, NDArray[np.bool_]] | None = None  # rows, and what the layer lacked
+        self._rows = self._wanted = self._lacked = 0
         self._ask = False
+        self._of_text = True  # what the latest pass read
+        self.share = Share(topk, shape[1])
         self.passes = self.asked = self.brought = 0
 
     def number(self, moe: Any) -> int:
         """Of a layer."""
         return self._numbers[id(moe.slots)]
 
+    def pass_rows(self, most: int) -> int:
+        """Rows of the longest passes that make sense with what is missing now; see `split.pass_rows`."""
+        return pass_rows(most, self._costs, sum(map(len, self._ring.missing())))
+
     def begin(self, rows: int) -> None:
         """A pass of so many rows begins; which experts are here does not change until it ends."""
-        missing = [list(experts) for experts in self._ring.missing()]
-        self._missing = [frozenset(experts) for experts in missing]
-        self._ask = not all_at_once(rows, self._topk, self._experts, [len(one) for one in missing], self._costs)
+        missing = self._ring.missing()
+        self._learn()
+        self._ask = not all_at_once(rows, self.share.of(rows), [len(one) for one in missing], self._costs)
+        wide = 0 if self._ask else ring_buffers(rows, len(missing), self._ring.most, self._costs)
+        missing = self._ring.widen(wide)
+        lacking = self._lacking = np.zeros_like(self._lacking)
+        for layer, experts in enumerate(missing):
+            lacking[layer, np.asarray(experts, np.int64)] = True
+        # Those that are here first, then the others in the order in which they come.
+        here = lacking.shape[1] - lacking.sum(1, keepdims=True)
+        self._rank = np.where(lacking, here + lacking.cumsum(1), (~lacking).cumsum(1)).astype(np.int32) - 1
+        self._rows = rows
         self._ring.begin(None if self._ask else missing)
+        self._ranks = sent(self._rank, self._device)
         self.passes += 1
         self.asked += self._ask
-        self.brought += 0 if self._ask else sum(map(len, missing))
+        self.brought += 0 if self._ask else int(lacking.sum())
+
+    @property
+    def width(self) -> int:
+        """Buffers of the ring during the latest pass, with those that were borrowed."""
+        return self._ring.buffers
 
     def lacks(self, layer: int) -> bool:
         """Whether any expert of a layer is not here."""
-        return bool(self._missing[layer])
+        return bool(self._lacking[layer].any())
 
-    def has(self, layer: int) -> bool:
-        """Whether any is."""
-        return len(self._missing[layer]) < self._experts
+    def rank(self, layer: int) -> Tensor:
+        """In which order a layer's experts are computed: int32 [E] on the device."""
+        return self._ranks[layer]
 
-    def want(self, layer: int, chosen: Tensor) -> None:
-        """A layer's rows have chosen, int32 [rows, topk].
+    def here(self, layer: int, plan: grouped.Plan) -> grouped.Span | None:
+        """Of the experts that are here; None if none is."""
+        count = int(np.count_nonzero(~self._lacking[layer]))
+        return plan.some(0, count, count) if count else None
+
+    def ask(self, layer: int, sizes: Tensor) -> None:
+        """A layer's rows have chosen: launch what tells the host of it.
 
         In a long pass nearly all experts are chosen, and they come unasked; in a short one it is worth while to wait
-        for the choices.
+        for the choices. Of a long one a layer is looked at now and then, for the next one may be shorter.
+
+        Args:
+            layer: number.
+            sizes: int32 [E], how many pairs each expert has.
         """
         if self._ask:
-            visited = np.unique(chosen.cpu().numpy())
-            wanted = [int(e) for e in visited if int(e) in self._missing[layer]]
+            self._told.send(sizes)
+        elif self._sampled is None and layer == self.passes % len(self._kept):
+            self._sample.send(sizes)
+            self._sampled = self._rows, self._lacking[layer]
+
+    def fetch(self, layer: int) -> None:
+        """Hand over the copies of what was asked for. It is the one place where a pass waits for the device."""
+        if self._ask:
+            self._sizes = self._told.read()
+            wanted = np.flatnonzero((self._sizes > 0) & self._lacking[layer])
+            self._ring.want(layer, wanted.tolist())
             self.brought += len(wanted)
-            self._ring.want(layer, wanted)
+            self._wanted += len(wanted)
+            self._lacked += int(np.count_nonzero(self._lacking[layer]))
 
-    def groups(self, layer: int) -> Iterator[Slots]:
+    def groups(self, layer: int, plan: grouped.Plan) -> Iterator[tuple[Slots, grouped.Span]]:
         """Those that come, as they do."""
-        return self._ring.slots(layer)
+        for slots, experts in self._ring.slots(layer):
+            low, high = int(self._rank[layer, experts[0]]), int(self._rank[layer, experts[-1]]) + 1
+            span = plan.some(low, high, len(experts))
+            if self._ask:
+                tiles = int((-(-self._sizes[list(experts)] // plan.tile)).sum())
+                span = span._replace(most=max(1, min(span.most, tiles)))
+            yield slots, span
+
+    def _learn(self) -> None:
+        """From what an earlier pass asked for, or from the layer of it that was looked at, if that is over."""
+        if not self._of_text:
+            self._sampled, self._wanted, self._lacked = None, 0, 0
+        self._of_text = not self._ring.still
+        self.share.met(self._rows, self._wanted, self._lacked)
+        self._wanted = self._lacked = 0
+        if self._sampled is not None and self._sample.there:
+            (rows, lacked), self._sampled = self._sampled, None
+            visited = int(np.count_nonzero((self._sample.read() > 0) & lacked))
+            self.share.met(rows, visited, int(np.count_nonzero(lacked)))
 
 
-def streamed_rows(streaming: Streaming, layer: int, here: Slots, x: Tensor, counts: Tensor, chosen: Tensor) -> Tensor:
+def streamed_rows(
+    streaming: Streaming,
+    layer: int,
+    here: Slots,
+    x: Tensor,
+    counts: Tensor,
+    chosen: Tensor,
+    beside: Callable[[], Tensor],
+) -> tuple[Tensor, Tensor]:
     """Rows of all pairs of a layer: those of experts that are here, then those of the others as these come.
 
-    A pair's row depends on the row and the expert alone, so it has the bytes it has where all are here.
+    A pair's row depends on the row and the expert alone, so it has the bytes it has where all are here. Copies are
+    handed over before anything else, and all that needs none of them is computed under them. One plan serves all
+    launches of the layer.
 
     Args:
         streaming: of the pass.
@@ -90,14 +170,21 @@ def streamed_rows(streaming: Streaming, layer: int, here: Slots, x: Tensor, coun
         x: float16 [T, H].
         counts: int32 [1], T.
         chosen: int32 [T, topk].
+        beside: what else is to be computed.
 
     Returns:
-        float16 [T * topk, H], without the router's weights.
+        float16 [T * topk, H], without the router's weights; and what else was computed.
     """
-    streaming.want(layer, chosen)
+    sizes = grouped.visits(chosen, counts, here.experts)
+    streaming.ask(layer, sizes)
+    plan = grouped.planned(chosen, counts, sizes, streaming.rank(layer))
+    streaming.fetch(layer)
+    other = beside()
     y = torch.empty((chosen.numel(), x.shape[1]), dtype=torch.float16, device=x.device)
     rows = grouped.ordered(x, counts)
-    for slots in chain([here] if streaming.has(layer) else [], streaming.groups(layer)):
-        plan = grouped.planned(grouped.among(chosen, slots), counts, here.experts)
-        grouped.rows_of(replace(slots, scales=here.scales), rows, plan, y)
-    return y
+    span = streaming.here(layer, plan)
+    if span is not None:
+        grouped.rows_of(here, rows, plan, y, span)
+    for slots, some in streaming.groups(layer, plan):
+        grouped.rows_of(replace(slots, scales=here.scales), rows, plan, y, some)
+    return y, other

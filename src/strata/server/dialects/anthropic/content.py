@@ -4,7 +4,7 @@ from typing import Any
 
 from strata.server.errors import ApiError, bad
 from strata.server.fields import shown
-from strata.server.sealed import unseal
+from strata.server.sealed import Unsealer
 
 _BETWEEN = "\n\n"
 """What stands between the text blocks of one message."""
@@ -27,6 +27,7 @@ def read_messages(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise bad("messages must be a list of at least one message", "messages")
     found: list[dict[str, Any]] = []
+    sealed = Unsealer()
     for place, message in enumerate(value):
         where = f"messages[{place}]"
         if not isinstance(message, dict):
@@ -37,7 +38,7 @@ def read_messages(value: Any) -> list[dict[str, Any]]:
         elif role == "user":
             found += _user(content, where)
         elif role == "assistant":
-            found.append(_assistant(content, where))
+            found.append(_assistant(content, where, sealed))
         else:
             raise bad(f"{where}.role must be user, assistant or system, not {shown(role)}", f"{where}.role")
     return found
@@ -66,7 +67,7 @@ def _user(content: Any, where: str) -> list[dict[str, Any]]:
     return found or [{"role": "user", "content": ""}]
 
 
-def _assistant(content: Any, where: str) -> dict[str, Any]:
+def _assistant(content: Any, where: str, sealed: Unsealer) -> dict[str, Any]:
     if content is None or isinstance(content, str):
         return {"role": "assistant", "content": content or ""}
     texts: list[str] = []
@@ -75,7 +76,7 @@ def _assistant(content: Any, where: str) -> dict[str, Any]:
     for block, place in _blocks(content, f"{where}.content"):
         kind = block["type"]
         if kind == "thinking":
-            thought = block.get("thinking") or unseal(block.get("signature")) or ""
+            thought = block.get("thinking") or sealed.unseal(block.get("signature")) or ""
             if not isinstance(thought, str):
                 raise bad(f"{place}.thinking must be a text, not {shown(thought)}", place)
             thoughts.append(thought)

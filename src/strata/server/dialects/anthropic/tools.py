@@ -3,7 +3,7 @@
 from typing import Any
 
 from strata.server.ask import Tools
-from strata.server.dialects.openai.tools import choose, read_function
+from strata.server.dialects.openai.tools import check_number, choose, read_function
 from strata.server.errors import bad
 from strata.server.fields import Fields, shown
 
@@ -16,7 +16,9 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 def read_tools(fields: Fields) -> Tools:
     """What may be called, and what must be."""
     declared: list[dict[str, Any]] = []
-    for place, value in enumerate(fields.items("tools") or []):
+    listed = fields.items("tools") or []
+    check_number(listed)
+    for place, value in enumerate(listed):
         tool = Fields(value, f"tools[{place}].")
         kind = tool.any("type")
         if isinstance(kind, str) and kind.startswith(HOSTED):

@@ -1,6 +1,5 @@
 """The answer of /v1/chat/completions."""
 
-import json
 import secrets
 import time
 from typing import Any
@@ -9,6 +8,7 @@ from strata.api.reply import Chosen, Event, Finished
 from strata.server import sse
 from strata.server.dialects.openai import logprobs
 from strata.server.dialects.openai.chat import Wishes
+from strata.server.dialects.openai.custom import PlainInput, plain_input
 from strata.server.dialects.openai.usage import error_body, finish_reason, timings, usage
 from strata.server.errors import ApiError
 from strata.server.run import Run
@@ -41,7 +41,7 @@ class ChatWriter:
         self._custom, self._wishes, self._shown = custom, wishes, shown
         self._gathered: dict[int, Transcript] = {}
         self._chosen: dict[int, list[Chosen]] = {}
-        self._inputs: dict[tuple[int, int], str] = {}  # JSON of custom tools' input, which is known when it is whole
+        self._inputs: dict[tuple[int, int], PlainInput] = {}  # of custom tools
 
     def note(self, answer: Answering, events: list[Event]) -> None:
         """Gather."""
@@ -117,17 +117,17 @@ class ChatWriter:
         if isinstance(event, ToolCallStart):
             kind = "custom" if event.name in self._custom else "function"
             if kind == "custom":
-                self._inputs[place] = ""
+                self._inputs[place] = PlainInput()
             body = {"name": event.name, "input" if kind == "custom" else "arguments": ""}
             return [{"index": event.index, "id": call_id(), "type": kind, kind: body}]
         waiting = self._inputs.get(place)
         if isinstance(event, ToolCallArguments):
             if waiting is None:
                 return [{"index": event.index, "function": {"arguments": event.json_fragment}}]
-            self._inputs[place] = waiting + event.json_fragment
-        elif waiting is not None:
-            return [{"index": event.index, "custom": {"input": plain_input(waiting)}}]
-        return []
+            text = waiting.push(event.json_fragment)
+        else:
+            text = "" if waiting is None else waiting.end()
+        return [{"index": event.index, "custom": {"input": text}}] if text else []
 
     def _choice(self, answer: Answering, found: Transcript) -> dict[str, Any]:
         content = "".join(found.content)
@@ -152,16 +152,6 @@ class ChatWriter:
 def call_id() -> str:
     """A name for a call."""
     return f"call_{secrets.token_hex(12)}"
-
-
-def plain_input(arguments: str) -> str:
-    """The text in the arguments of a custom tool; what is no such object is the text itself."""
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        return arguments
-    text = value.get("input") if isinstance(value, dict) else None
-    return text if isinstance(text, str) else arguments
 
 
 def _flag(answer: Answering, reason: str | None) -> dict[str, Any]:

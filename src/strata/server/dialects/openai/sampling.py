@@ -36,9 +36,14 @@ def read_most(fields: Fields, *names: str) -> int | None:
     return min(limits) if limits else None
 
 
+MOST_BIASES = 1 << 16
+
+
 def _bias(value: Any) -> dict[int, float]:
     if not isinstance(value, dict):
         raise bad(f"logit_bias must be an object of token ids and numbers, not {shown(value)}", "logit_bias")
+    if len(value) > MOST_BIASES:
+        raise bad(f"logit_bias has {len(value)} entries; {MOST_BIASES} are the most", "logit_bias")
     found: dict[int, float] = {}
     for key, bias in value.items():
         if not isinstance(key, str) or not key.isdecimal() or len(key) > 9:

@@ -7,6 +7,9 @@ from strata.server.ask import Tools
 from strata.server.errors import bad
 from strata.server.fields import Fields, shown
 
+MOST = 4096
+"""Tools of a request."""
+
 _NAME = re.compile(r"[^<>\n\r\0]{1,256}")
 
 
@@ -15,6 +18,7 @@ def read_tools(fields: Fields) -> Tools:
     listed = fields.items("tools") or []
     custom: set[str] = set()
     declared: list[dict[str, Any]] = []
+    check_number(listed)
     for place, value in enumerate(listed):
         tool = Fields(value, f"tools[{place}].")
         kind = tool.any("type") or "function"
@@ -30,6 +34,12 @@ def read_tools(fields: Fields) -> Tools:
     parallel = fields.flag("parallel_tool_calls")
     choice = fields.any("tool_choice")
     return choose(declared, custom, choice, parallel=parallel is not False)
+
+
+def check_number(listed: list[Any]) -> None:
+    """Refuse more tools than a request may have."""
+    if len(listed) > MOST:
+        raise bad(f"the request has {len(listed)} tools; {MOST} are the most", "tools")
 
 
 def read_function(value: Any, where: str) -> dict[str, Any]:

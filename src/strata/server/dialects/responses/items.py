@@ -6,7 +6,7 @@ from typing import Any
 from strata.server.dialects.responses.tools import HOSTED
 from strata.server.errors import bad
 from strata.server.fields import shown
-from strata.server.sealed import unseal
+from strata.server.sealed import Unsealer
 
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 _ELSEWHERE = {
@@ -48,6 +48,7 @@ class _Reader:
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self._messages = messages
         self._turn: dict[str, Any] | None = None
+        self._sealed = Unsealer()
 
     def read(self, item: dict[str, Any], where: str) -> None:
         kind = item.get("type", "message")
@@ -96,7 +97,7 @@ class _Reader:
 
     def _reasoning(self, item: dict[str, Any], where: str) -> None:
         parts = item.get("content") or []
-        thought = unseal(item.get("encrypted_content")) or text_of(parts, f"{where}.content")
+        thought = self._sealed.unseal(item.get("encrypted_content")) or text_of(parts, f"{where}.content")
         turn = self._assistant()
         if turn["content"] or turn.get("tool_calls"):
             self.flush()

@@ -6,7 +6,8 @@ from typing import Any
 from strata.api.reply import Chosen, Event, Finished
 from strata.server.ask import Ask
 from strata.server.dialects.openai import logprobs
-from strata.server.dialects.openai.chat_reply import call_id, plain_input
+from strata.server.dialects.openai.chat_reply import call_id
+from strata.server.dialects.openai.custom import PlainInput
 from strata.server.dialects.responses.request import Echo
 from strata.server.sealed import seal
 from strata.server.turn import Answering
@@ -30,6 +31,7 @@ class Output:
         self._text: list[str] = []
         self._chosen: list[Chosen] = []
         self._whole_call = False
+        self._input = PlainInput()
 
     def take(self, answer: Answering, events: list[Event]) -> list[dict[str, Any]]:
         """The events of a stream that tell of these."""
@@ -109,14 +111,22 @@ class Output:
         if name in self._echo.spaces:
             item["namespace"] = self._echo.spaces[name]
         self._whole_call = False
+        self._input = PlainInput()
         return [*told, *self._open(item)]
 
     def _argued(self, fragment: str) -> list[dict[str, Any]]:
         assert self._item is not None
-        self._text.append(fragment)
         if self._item["type"] == "custom_tool_call":
-            return []
+            return self._put(self._input.push(fragment))
+        self._text.append(fragment)
         return [self._of("response.function_call_arguments.delta", delta=fragment)]
+
+    def _put(self, text: str) -> list[dict[str, Any]]:
+        """More of a custom tool's input."""
+        if not text:
+            return []
+        self._text.append(text)
+        return [self._of("response.custom_tool_call_input.delta", delta=text)]
 
     def _open(self, item: dict[str, Any]) -> list[dict[str, Any]]:
         self._item = item
@@ -138,8 +148,8 @@ class Output:
                 told.append(self._of("response.function_call_arguments.done", name=item["name"], arguments=text))
                 whole = whole and self._whole_call
             case _:
-                item["input"] = plain_input(text)
-                told.append(self._of("response.custom_tool_call_input.delta", delta=item["input"]))
+                told += self._put(rest := self._input.end())
+                item["input"] = text + rest
                 told.append(self._of("response.custom_tool_call_input.done", input=item["input"]))
                 whole = whole and self._whole_call
         item["status"] = "completed" if whole else "incomplete"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from strata.server.ask import Tools
-from strata.server.dialects.openai.tools import choose, custom_function, read_function
+from strata.server.dialects.openai.tools import check_number, choose, custom_function, read_function
 from strata.server.errors import bad
 from strata.server.fields import Fields, shown
 
@@ -19,7 +19,9 @@ def read_tools(fields: Fields) -> tuple[Tools, dict[str, str]]:
     declared: list[dict[str, Any]] = []
     custom: set[str] = set()
     spaces: dict[str, str] = {}
-    for place, value in enumerate(fields.items("tools") or []):
+    listed = fields.items("tools") or []
+    check_number(listed)
+    for place, value in enumerate(listed):
         _read(value, f"tools[{place}]", declared, custom, spaces)
     choice = fields.any("tool_choice")
     if isinstance(choice, dict) and choice.get("type") not in ("function", "custom"):
