@@ -146,7 +146,8 @@ def test_what_prompts_bring_is_the_experts_planes(tmp_path):
             for layer in (1, 0):
                 kind, moe = shelf.layout(layer), made.moes[layer]
                 memory = torch.full((6, kind.nbytes), 255, dtype=torch.uint8, device=DEVICE)
-                missing = shelf.missing(layer)
+                assert shelf.borrow(4) is None
+                missing = list(map(int, shelf.missing(layer)))
                 shelf.ask(layer, missing[:3])
                 for some in (missing[:4], missing[4:]):
                     shelf.bring(layer, memory, some, [missing.index(e) for e in some])
