@@ -2,7 +2,6 @@
 
 from strata.memory.tier.held import Held
 from strata.memory.tier.stock import Stock
-from strata.memory.tier.stock import Stock
 from strata.memory.tier.tier import ExpertTier, TierStats
 
-__all__ = ["ExpertTier", "Held", "Stock", "Stock", "TierStats"]
+__all__ = ["ExpertTier", "Held", "Stock", "TierStats"]

@@ -176,15 +176,6 @@ class Held:
         return int(((self._pins[kind] > 0) & ~self._shown[kind]).sum())
 
     @property
-    def free(self) -> list[int]:
-        """Slots of each class that hold nobody."""
-        return [len(free) for free in self._free]
-
-    def used(self, kind: int) -> int:
-        """Slots of a class that are in use or coming and are not shown."""
-        return int(((self._pins[kind] > 0) & ~self._shown[kind]).sum())
-
-    @property
     def held(self) -> int:
         """Experts that are ready."""
         return sum(int(ready.sum()) for ready in self._ready)
