@@ -8,7 +8,7 @@ import torch
 from figures.arms import Arm
 from figures.session import Session, synchronise
 from figures.summary import median
-from figures.windows import ids
+from figures.windows import ids, learn
 from strata.model import Network
 from strata.ops.tiers.prompts import Shelf
 
@@ -51,8 +51,11 @@ def cap24(session: Session) -> dict[str, Any]:
     """Short prompts on a card of 24 GB, skewed routing, slots that have learned from windows."""
     (arm,) = session.arms("cap24").values()
     sizes, device = session.sizes, session.device
+    if "learning" not in arm.extra:  # windows before this part have taught the slots, if they ran in this process
+        learn(session, "cap24", arm)
     coming = arm.reading()
-    found: dict[str, Any] = {"facts": arm.facts, "placed": arm.placed, "rounds": {}, "brought": {}, "asked": {}}
+    found: dict[str, Any] = {"facts": arm.facts, "placed": arm.placed, "learning": arm.extra["learning"]}
+    found |= {"rounds": {}, "brought": {}, "asked": {}}
     for turn in session.rounds():
         for tokens in sizes.shorts:
             brought, asked = coming.brought, coming.asked
