@@ -37,7 +37,7 @@ def machine(monkeypatch) -> None:
     monkeypatch.setattr(gpu, "find", lambda _: CARD)
     monkeypatch.setattr(gpu, "_use", lambda _: torch.device("cpu"))
     monkeypatch.setattr(network, "measure", lambda: THERE)
-    monkeypatch.setattr(Tier, "fill", lambda _: None)  # copies in the interpreter take seconds, and are others' matter
+    monkeypatch.setattr(Tier, "fill", lambda *_: None)  # copies in the interpreter take seconds, and are others' matter
 
 
 def load(**flags: Any) -> network.Loaded:

@@ -65,7 +65,7 @@ def test_it_is_right(network):
 
 
 def test_its_predictions_are_those_of_the_cpu(file, network):
-    config, weights = file
+    config, weights, _ = file
     cpu = Network(config, weights, bind("cpu", config))
     plain = replace(network, drafts=False)
     for one in PROMPTS[:4]:

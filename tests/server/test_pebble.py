@@ -52,6 +52,12 @@ TOOLS = [
 TIMER = [{"role": "user", "content": "Set the timer for 25 minutes."}]
 
 
+def test_the_plan_of_memory_is_told_in_words(pebble) -> None:
+    plan = pebble.get("/props").json["plan"]
+    assert any(re.match(r"RAM \(.*\): .* left to the system, .* for the process", text) for text in plan)
+    assert any("everything is computed on the CPU" in text or "experts are in VRAM" in text for text in plan)
+
+
 def test_it_answers_on_every_route(pebble, closing) -> None:
     chat = pebble.chat(COUNT, max_tokens=200)
     assert chat.message["content"] == "1, 2, 3, 4, 5"
@@ -147,6 +153,16 @@ def test_a14_a_form_may_force_the_text_of_a_tag(pebble, schema) -> None:
         reply = pebble.chat(COUNT, response_format=form, max_tokens=200, **more)
         assert reply.status == 200, reply.body
         assert json.loads(reply.message["content"]) == wanted
+
+
+def test_a09_a_bias_that_leaves_a_form_nothing_is_a_400(pebble) -> None:
+    digits = {str(token): -100 for digit in "0123456789" for token in pebble.tokens(content=digit)}
+    body = {"guided_regex": "[0-9]+", "logit_bias": digits, "reasoning_effort": "none"}
+    refused = pebble.chat(COUNT, **body)
+    assert refused.status == 400, refused.body
+    assert "logit_bias" in refused.error
+    events = pebble.chat_stream(COUNT, **body)
+    assert events.status == 400 or events.items[-2][1]["error"]["type"] == "invalid_request_error"
 
 
 def test_f3_the_tokens_of_an_answer_end_with_its_stop_string(pebble) -> None:

@@ -1,5 +1,6 @@
 """What the server says of itself below /v1/strata: cases T01 to T07, S01 and S02 as far as they are its own."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -449,6 +450,26 @@ def test_t06_an_engine_that_does_not_answer_is_not_waited_for(watched) -> None:
     until(lambda: status(site)["engines"][0]["cache"]["conversations"] == 12)
 
 
+def test_t07_counters_that_come_too_late_are_not_taken_for_new_ones(site, monkeypatch) -> None:
+    from concurrent.futures import Future
+
+    from strata.server.monitor.engines import Look
+    from strata.worker import messages as m
+
+    asked: list[Future] = []
+    monkeypatch.setattr(site.client, "ask_stats", lambda: asked.append(Future()) or asked[-1])
+    look = Look(site.served)
+    now = site.client.stats["finished"]
+    asyncio.run(look.ask(0.01))
+    assert look.engine().cache.conversations is None
+    asked[0].set_result(m.Stats(1, {**site.client.stats, "finished": now + 1000}, m.Holdings(conversations=5)))
+    asyncio.run(look.ask(0.01))
+    told = look.engine()
+    assert (told.finished, told.cache.conversations) == (now, 5), "what it counted an hour ago is not the newest"
+    assert len(asked) == 2
+    asked[1].set_result(m.Stats(2, {**site.client.stats, "finished": now + 1}, m.Holdings(conversations=6)))
+
+
 def test_an_engine_of_another_make_has_zeros(watched) -> None:
     site = watched(stats={"drafts": "none", "hits": "?"})
     told = status(site)["engines"][0]
@@ -496,3 +517,10 @@ def test_t06_it_answers_while_the_server_is_busy(site) -> None:
     for thread in threads:
         thread.join()
     assert min(rounds) < 0.2
+
+
+def test_over_committed_memory_is_shown_in_status_and_metrics(watched) -> None:
+    told = "video memory seems to be over-committed: 90% of the experts are found there"
+    site = watched(stats={"overcommit": told})
+    until(lambda: status(site)["engines"][0]["overcommit"] == told)
+    until(lambda: 'strata:vram_overcommitted{model_name="watched"} 1.0' in site.get("/metrics").body.decode())

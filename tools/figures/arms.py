@@ -16,7 +16,8 @@ from strata.memory.slots import SlotCache
 from strata.model import Network
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers import measure
-from strata.ops.tiers.prompts import BUFFERS, streaming
+from strata.ops.tiers.prompts import streaming
+from strata.ops.tiers.sizes import BUFFERS
 from strata.ops.tiers.tier import Tier, TierOptions
 
 SKEW = 0.86

@@ -22,7 +22,7 @@ from strata.experts.pool.region import LOST
 from strata.loading import tiers
 from strata.memory.slots import SlotCache
 from strata.model import Network
-from strata.ops.tiers.prompts import BUFFERS
+from strata.ops.tiers.sizes import BUFFERS
 from strata.ops.tiers.tier import TierOptions
 
 SHARES = (0.0, 1 / 3, 1.0)

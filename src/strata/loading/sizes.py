@@ -17,9 +17,10 @@ from strata.model.config import Mixer
 from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
 from strata.model.weights import KEPT
 from strata.ops.experts.slots import SlotLayout
-from strata.ops.gpu.pool import KINDS, PAGE, WINDOW_CONVERSATIONS, head_config, pool_bytes
+from strata.ops.gpu.pool import KINDS, WINDOW_CONVERSATIONS, head_config, pool_bytes
 from strata.ops.gpu.size import LONGEST, PASS_MOST, work_bytes
 from strata.ops.planes import LAYOUTS, layout
+from strata.ops.qsa.pages import PAGE
 
 FIXED = 512 << 20
 """Bytes of a GPU for modules, captured graphs and pieces of weights on their way."""

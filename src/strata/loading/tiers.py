@@ -45,8 +45,7 @@ def transit_bytes(slot: int, stored: int, topk: int, experts: int, *, tensor_cor
         experts: of a layer.
         tensor_cores: whether prompts have a ring of their own.
     """
-    from strata.ops.tiers.moving import TOGETHER
-    from strata.ops.tiers.prompts import ring_bytes
+    from strata.ops.tiers.sizes import TOGETHER, ring_bytes
 
     windows = room(topk, experts) * (slot + stored)
     return windows + TOGETHER * stored + (ring_bytes(slot, stored, buffers(experts)) if tensor_cores else 0)
@@ -59,7 +58,7 @@ def room(topk: int, experts: int) -> int:
 
 def buffers(experts: int) -> int:
     """Experts of the ring for prompts: three groups, together no more than a layer has."""
-    from strata.ops.tiers.prompts import BUFFERS
+    from strata.ops.tiers.sizes import BUFFERS
 
     return min(BUFFERS, 3 * -(-experts // 3))
 

@@ -2,6 +2,7 @@
 
 from strata.errors import QueueFullError, RequestError, StrataError, TextError
 from strata.worker import EngineError, Kind
+from strata.worker.errors import Nothing
 
 _STATUS = {
     Kind.BAD_REQUEST: 400,
@@ -81,7 +82,7 @@ def of(error: BaseException) -> ApiError:
     if isinstance(error, EngineError):
         status = _STATUS[error.kind]
         return ApiError(status, str(error), code=error.kind, retry=1 if status == 503 else None, kind=error.kind)
-    if isinstance(error, RequestError | TextError):
+    if isinstance(error, RequestError | TextError | Nothing):
         return bad(str(error))
     if isinstance(error, StrataError):
         return ApiError(500, str(error), kind=Kind.FAILED)

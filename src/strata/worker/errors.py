@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from strata import errors as all_errors
-from strata.engine import NotFiniteError
+from strata.engine import NotFiniteError, NothingAllowedError
 from strata.errors import QueueFullError, RequestError, StrataError
 
 
@@ -52,6 +52,12 @@ def is_device(error: BaseException) -> bool:
     return broken or (error.__cause__ is not None and is_device(error.__cause__))
 
 
+Nothing = NothingAllowedError
+"""What a request asks for leaves it no token to say; for those who do not know the engine."""
+
+_OF_ENGINE: dict[str, type[StrataError]] = {one.__name__: one for one in (NotFiniteError, NothingAllowedError)}
+
+
 def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int] | None = None) -> StrataError:
     """The exception that a failure becomes where it is reported.
 
@@ -63,7 +69,7 @@ def raised(kind: Kind, message: str, error: str = "", numbers: Mapping[str, int]
     """
     if kind is Kind.QUEUE_FULL and numbers:
         return QueueFullError(**numbers)
-    known = NotFiniteError if error == NotFiniteError.__name__ else getattr(all_errors, error, None)
+    known = _OF_ENGINE.get(error) or getattr(all_errors, error, None)
     if isinstance(known, type) and issubclass(known, StrataError) and known is not QueueFullError:
         return known(message)
     if kind is Kind.BAD_REQUEST:

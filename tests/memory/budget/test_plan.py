@@ -99,7 +99,7 @@ def test_more_vram_never_holds_fewer_experts_nor_reads_more_from_the_ssd(case, m
         assert after.in_vram >= before.in_vram
         assert after.on_ssd <= before.on_ssd
     assert sum(part.nbytes for part in larger.ssd) <= sum(part.nbytes for part in one.ssd)
-    assert larger.rows >= one.rows
+    assert larger.rows >= one.rows or larger.resident, "then shorter passes do"
 
 
 @MANY

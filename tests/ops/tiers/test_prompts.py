@@ -18,7 +18,8 @@ from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 from strata.ops.planes import pack
 from strata.ops.tiers import ram
-from strata.ops.tiers.prompts import Shelf, ring_bytes, streaming
+from strata.ops.tiers.prompts import Shelf, streaming
+from strata.ops.tiers.sizes import ring_bytes
 from strata.ops.tiers.tier import QUIET, Tier, TierOptions
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler

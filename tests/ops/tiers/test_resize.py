@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from strata.errors import RoomError, TierError
 from strata.experts.misses import Costs
 from strata.gguf import open_model
-from strata.lab.routing.listening import listening
+from strata.lab.routing.listening import Listening
 from strata.lab.routing.recorder import Recorder
 from strata.lab.routing.trace import Trace, TraceWriter
 from strata.memory.slots import Rule, SlotCache
@@ -82,7 +82,7 @@ def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_wi
         ops = GpuOps(config, Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32), DEVICE, tier=tier)
         return Network(config, Upload(DEVICE, tier=tier).all(weights), ops), tier
 
-    def text(network, between):
+    def text(network, between=lambda _: None, heard=None):
         one, two = network.new_state(), network.new_state()
         found = []
         for step, (ids, kept) in enumerate((([5, 9], 1), ([11, 4], 2), ([7, 90], 1))):
@@ -90,11 +90,12 @@ def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_wi
             found.append(network.predictions(done).tobytes())
             network.commit(one, done[0], kept)
             between(step)
+        network = heard or network
         done = network.window([(one, [3]), (two, [8])])
         decisions = network.decide([(one, done[0]), (two, done[1])], [Greedy(np.empty(0, np.int64), (), 1)] * 2)
         return found, [(each.ids, each.logprobs) for each in decisions]
 
-    expected = text(made(None)[0], lambda _: None)
+    expected = text(made(None)[0])
     network, tier = made(most)
     if not NATIVE:
         from support.recorded import recorded
@@ -111,18 +112,14 @@ def test_predictions_do_not_depend_on_slots_that_come_and_go_under_a_recorded_wi
             tier.fill()
 
     try:
-        assert text(network, between) == expected
-        assert (2,) in network.ops.recorded
-        assert hits == [1.0, 0.0, 1.0]  # the third window is a replay, with experts that came into new slots
         with TraceWriter(tmp_path / "trace", 1, most, config.moe.topk) as writer:
-            heard, listener = listening(network, Recorder(writer, 1))  # which stops repeating
-            state = heard.new_state()
-            (done,) = heard.window([(state, [5, 9])])
-            heard.ops.check()
-            heard.commit(state, done, 1)
+            listener = Listening(network.ops, Recorder(writer, 1))
+            assert text(network, between, replace(network, ops=listener)) == expected
+            assert (2,) in network.ops.recorded
             listener.flush()
-        (told,) = Trace(tmp_path / "trace")
-        assert told.kept.tolist() == [True, False]
+        assert hits == [1.0, 0.0, 1.0]  # the third window is a replay, with experts that came into new slots
+        (told,) = Trace(tmp_path / "trace")  # of the last window, which no record has
+        assert (told.kept.tolist(), told.conversation.tolist()) == ([True, True], [0, 1])
         visits = tier._visited()
         chosen, rows = np.unique(told.rows[:, 0], return_counts=True)
         assert dict(zip(chosen.tolist(), rows.tolist(), strict=True)) == dict(visits[:, 1:].tolist())

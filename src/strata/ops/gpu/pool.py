@@ -13,14 +13,11 @@ from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
 from strata.model.kv import codec
 from strata.ops.gpu.arrivals import Arrivals
-from strata.ops.qsa.gpu import PAGE as _PAGE
+from strata.ops.qsa.pages import PAGE
 
 if TYPE_CHECKING:
     from strata.ops.gpu.draft import GpuMtp
     from strata.ops.gpu.parts import GpuParts
-
-PAGE = int(_PAGE.value)
-"""Cells of a page."""
 
 KINDS = {"bf16": torch.bfloat16, "q8": torch.uint8}
 """How the types of keys and values that a device has are held there; bytes are as `strata.model.kv` has them."""

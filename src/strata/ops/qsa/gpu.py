@@ -20,8 +20,9 @@ import triton.language as tl
 
 from strata.ops.dependent import release, wait
 from strata.ops.device import CELL_BLOCK, load_block, sigmoid, store_cell, store_quantised
+from strata.ops.qsa.pages import PAGE as CELLS
 
-PAGE = tl.constexpr(64)
+PAGE = tl.constexpr(CELLS)
 
 
 @triton.jit

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.tiers.bring import Source
-
-TOGETHER = 16
-"""Experts a launch brings: more than enough to fill the link, and what the stage has room for."""
+from strata.ops.tiers.sizes import TOGETHER
 
 
 class Mover:

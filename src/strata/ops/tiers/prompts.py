@@ -13,13 +13,11 @@ from strata.ops.experts.slots import SlotLayout
 from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
+from strata.ops.tiers.sizes import BUFFERS
 from strata.ops.tiers.tier import Tier
 
 DISK = 3e3
 """Bytes a microsecond that come from a disk, where nobody has measured it: an SSD on four lanes of PCIe 3."""
-
-BUFFERS = 96
-"""Experts of the ring: three groups of as many as fill the link."""
 
 
 class Shelf:
@@ -95,17 +93,6 @@ class Shelf:
         self._tier.layers[layer].source.launch(
             ring, self._stage, lists[:count], lists[count : 2 * count], lists[2 * count :], count, at=at
         )
-
-
-def ring_bytes(largest: int, stored: int, buffers: int = BUFFERS) -> int:
-    """Memory of a ring of slots and of its stage.
-
-    Args:
-        largest: bytes of the largest layer's slots.
-        stored: bytes of its experts in the file.
-        buffers: of the ring.
-    """
-    return (buffers + 1) * largest + -(-buffers // 3) * stored
 
 
 def streaming(

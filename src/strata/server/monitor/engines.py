@@ -31,7 +31,15 @@ class Look:
         self._values: dict[str, Any] | None = None  # newer than the last sign of life
 
     async def ask(self, seconds: float) -> None:
-        """Ask what it holds, and wait for it at most so long; an answer that comes later counts at the next look."""
+        """Ask what it holds, and wait for it at most so long.
+
+        An answer that comes later is there at the next look, for what is held; its counters are old by then.
+        """
+        late = self._asked
+        if late is not None and late.done():
+            self._asked = None
+            with contextlib.suppress(StrataError):
+                self._holdings = late.result().holdings
         asked = self._asked = self._asked or self.served.client.ask_stats()
         await _done(asked, seconds)
         if self._asked is not asked or not asked.done():  # somebody else has taken it meanwhile
