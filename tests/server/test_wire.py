@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from strata.server.options import Arriving
 from support.site import chat_body, message_body, number, receive
 
 BODY = json.dumps(chat_body()).encode()
@@ -125,6 +126,29 @@ def test_b14_who_asks_before_sending_too_much_is_told_at_once(other_site) -> Non
     found = small.raw(head, 3)
     assert found.startswith(b"HTTP/1.1 413")
     assert b"100 Continue" not in found
+
+
+def test_all_that_arrives_is_bounded(other_site) -> None:
+    bounded = Arriving(100_000)
+    site = other_site(arriving=bounded)
+    head = HEAD + b"Content-Length: 60000\r\n\r\n"
+    with contextlib.ExitStack() as links:
+        first = links.enter_context(socket.create_connection((site.host, site.port), timeout=5))
+        first.sendall(head + b" " * 50_000)
+        end = time.monotonic() + 20
+        while bounded.now < 50_000:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        refused = site.raw(head + b" " * 60_000)
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in refused.lower()
+        assert site.chat().status == 200, "a small one has room"
+        first.sendall(b" " * 10_000)
+        assert receive(first).startswith(b"HTTP/1.1 400")
+    end = time.monotonic() + 20
+    while bounded.now:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_an_address_for_a_proxy_is_the_same_route(site, other_site) -> None:

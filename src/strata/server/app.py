@@ -48,7 +48,10 @@ def refusal(scope: Scope, error: ApiError) -> Response:
     headers = {}
     if error.retry is not None:
         headers["retry-after"] = str(error.retry)
-    if error.status in {408, 413} or error.code == "two_lengths":  # what is left of the request is not read
+    if error.status in {408, 413} or error.code in {
+        "two_lengths",
+        "too_many_bytes",
+    }:  # what is left of the request is not read
         headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"

@@ -17,6 +17,10 @@ LARGE = 1 << 16
 _LINGER = 5.0
 """Seconds for which a request that is too large is still taken, and thrown away."""
 
+_CROWDED = ApiError(
+    503, "too many bytes of requests are arriving; try again in a moment", code="too_many_bytes", retry=1
+)
+
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -38,15 +42,20 @@ async def read_object(request: Request, options: Options) -> dict[str, Any]:
     return await asyncio.to_thread(decode, data, options.depth) if len(data) > LARGE else decode(data, options.depth)
 
 
-async def _read(request: Request, options: Options) -> bytes:
+def _check(request: Request) -> None:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise ApiError(415, f"content-encoding {encoding!r} is not supported; send the body as it is")
+
+
+async def _read(request: Request, options: Options) -> bytes:
+    _check(request)
     too_large = ApiError(413, f"the request has more than {options.body} bytes, the most that this server takes")
     length = request.headers.get("content-length", "0")
     parts: list[bytes] = []
     if length.isdecimal() and int(length) > options.body and "expect" in request.headers:
         raise too_large  # it asks before it sends
+    taken = 0
     size, refused = 0, length.isdecimal() and int(length) > options.body
     try:
         async with asyncio.timeout(_LINGER if refused else options.reading):
@@ -55,14 +64,20 @@ async def _read(request: Request, options: Options) -> bytes:
                 refused = refused or size > options.body
                 if size > 2 * options.body:
                     raise too_large
-                if not refused:
-                    parts.append(part)
+                if refused:
+                    continue
+                parts.append(part)
+                taken += len(part)
+                if not options.arriving.take(len(part)):
+                    raise _CROWDED
     except TimeoutError:
         if refused:
             raise too_large from None
         raise ApiError(408, f"the request did not arrive within {options.reading:g} s") from None
     except ClientDisconnect:
         raise ApiError(400, "the client left before its request had arrived") from None
+    finally:
+        options.arriving.take(-taken)
     if refused:  # what came of it was taken, because a client that still sends does not read why it should not
         raise too_large
     return b"".join(parts)

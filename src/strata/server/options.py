@@ -12,6 +12,23 @@ SAID = ("sampling", "seed", "max_tokens", "drafting", "thinking", "effort", "eff
 """Of these, what a request says nothing about is taken; each of several models may have its own."""
 
 
+class Arriving:
+    """Bytes of requests that are on their way in, all together; used in one event loop.
+
+    Args:
+        most: that may be here at a time before they are read.
+    """
+
+    def __init__(self, most: int = 256 << 20) -> None:
+        self.most = most
+        self.now = 0
+
+    def take(self, size: int) -> bool:
+        """Some have come; returns whether they may stay. Whoever took them gives them back (`take(-size)`)."""
+        self.now += size
+        return self.now <= self.most
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How the server is set up; all values are checked.
@@ -23,6 +40,7 @@ class Options:
         hosts: names in the Host header that are ours, besides those of the loopback address.
         origins: web pages that may use it; "*" is all, which needs a key.
         body: most bytes of a request.
+        arriving: bounds all that are arriving together.
         depth: most brackets that may be open at a time in a request's JSON.
         reading: seconds that a request's body may take to arrive.
         sign: seconds after which a stream without news says that it lives.
@@ -50,6 +68,7 @@ class Options:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     body: int = 32 << 20
+    arriving: Arriving = field(default_factory=Arriving, compare=False, repr=False)
     depth: int = 64
     reading: float = 60.0
     sign: float = 5.0
