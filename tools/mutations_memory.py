@@ -281,13 +281,6 @@ MEMORY = (
         ("tests/ops/prompt/stream/test_reading.py",),
     ),
     _m(
-        "disk: a thread that fails leaves whoever waits",
-        "memory/reads/readers.py",
-        "            ticket.lose(error)\n",
-        "            pass\n",
-        (*STOCK, "-k", "dies"),
-    ),
-    _m(
         "tiers: rows that never came are what was there before",
         "ops/tiers/kernels.py",
         'tl.where(faulted, float("nan"), row)',

@@ -84,6 +84,47 @@ def stocked(model, slots, decide=None, *, only=COUNT, **more):
         pool.close()
 
 
+class Read:
+    """What `Readers.submit` gives, of a disk that does as it is told."""
+
+    def __init__(self, items):
+        self.items, self.done, self.began = items, False, time.perf_counter()
+        self.nbytes = sum(item.nbytes for item in items)
+
+    def end(self, data):
+        for item in self.items:
+            at(item.to, item.nbytes)[:] = data[item.offset : item.offset + item.nbytes]
+        self.done = True
+
+    def wait(self):
+        assert self.done
+
+    def abandon(self):
+        self.done = True
+
+
+class Disk:
+    """Reads end in their order, when a test says so or somebody waits; it is the bell of that, too."""
+
+    def __init__(self, data):
+        self._data, self._reads = data, []
+
+    def submit(self, items, keeps, told):  # noqa: ARG002
+        self._reads.append(Read(items))
+        return self._reads[-1]
+
+    def end(self, count):
+        for read in self._reads[:count]:
+            read.end(self._data)
+        del self._reads[:count]
+
+    def wait(self, timeout):  # noqa: ARG002
+        self.end(1)
+
+    def clear(self):
+        pass
+
+
 class Machine(RuleBasedStateMachine):
     """Against dictionaries of who is shown, held and booked. Reads come when they like."""
 
@@ -91,20 +132,17 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.gate = threading.Event()
-        self.gate.set()
-        self.pool = Readers(2, Faulty(lambda _call, _file, n, _at: self.gate.wait() and n).functions)
-        self.stock = Stock(self.model[0], self.pool, bytes_for(5, 3), landing=2, half_life=3.0)
+        self.disk = Disk(self.model[1])
+        self.stock = Stock(self.model[0], self.disk, bytes_for(5, 3), landing=2, half_life=3.0)
+        self.stock._coming._bell = self.disk
         self.shown, self.places = set(), np.full((COUNT, EXPERTS, 3), self.stock.nobody)
         self.held, self.booked = [], {}  # (layer, expert) as often as it is pinned; booked by layer, in order
         self.visit, self.group = None, ()
 
     def teardown(self):
-        self.gate.set()
         if self.visit is not None:
             self.visit[0].close()
         self.stock.close()
-        self.pool.close()
 
     @precondition(lambda self: self.visit is None)
     @rule(elsewhere=st.sets(st.tuples(st.integers(0, COUNT - 1), st.integers(0, EXPERTS - 1)), max_size=5))
@@ -136,7 +174,6 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def a_group_comes(self):
         groups, layer, _ = self.visit
-        self.gate.set()
         group = next(groups, None)
         if group is None:
             assert not self.left
@@ -183,7 +220,6 @@ class Machine(RuleBasedStateMachine):
     def a_prompt_takes(self, data):
         layer = data.draw(st.sampled_from(sorted(i for i, some in self.booked.items() if some)))
         wanted = sorted(self.booked.pop(layer))
-        self.gate.set()
         mine = self.stock.take(layer, numbers(*wanted))
         assert mine.tolist() == wanted
         check(self.model, self.stock.addresses, layer, mine)
@@ -195,14 +231,9 @@ class Machine(RuleBasedStateMachine):
         self.stock.unbook()
         self.booked = {}
 
-    @rule()
-    def the_disk_stops(self):
-        if self.visit is None:
-            self.gate.clear()
-
-    @rule()
-    def the_disk_goes_on(self):
-        self.gate.set()
+    @rule(count=st.integers(1, 4))
+    def reads_end(self, count):
+        self.disk.end(count)
 
     @invariant()
     def what_is_used_has_its_bytes(self):

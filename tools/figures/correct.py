@@ -127,7 +127,7 @@ def prompts(session: Session) -> dict[str, Any]:
     model, lengths = Model(session.small_path, session.device, session.sizes.context), session.sizes.lengths
     each = model.config.moe.E
     network, _ = model.network(ahead=True)
-    expected = {n: _residuals(network, n) for n in lengths}
+    expected = {n: residuals(network, n) for n in lengths}
     del network
     found: dict[str, Any] = {"different": 0, "asked": 0}
     for name, kept in (("none", 0), ("a third", each // 3), ("all but one", each - 1)):
@@ -140,7 +140,7 @@ def prompts(session: Session) -> dict[str, Any]:
         for buffers in (1, 12, BUFFERS):
             coming = arm.reading(buffers=buffers)
             for n in lengths:
-                wrong = int((_residuals(network, n) != expected[n]).any(1).sum())
+                wrong = int((residuals(network, n) != expected[n]).any(1).sum())
                 found["different"] += wrong
                 session.say(f"{name}, {buffers} buffers, {n} tokens: {wrong} rows differ; {coming.asked} asked")
             found["asked"] += coming.asked
@@ -153,5 +153,6 @@ def prompts(session: Session) -> dict[str, Any]:
     return found
 
 
-def _residuals(network: Network, count: int) -> torch.Tensor:
+def residuals(network: Network, count: int) -> torch.Tensor:
+    """Of a prompt's rows."""
     return network.read(network.new_state(), ids(count, count, network.config.V)).cpu()

@@ -121,6 +121,7 @@ class Model:
         skew: float = 0.0,
         cells: int = 0,
         ahead: bool = False,
+        ram: rams.Ram | None = None,
     ) -> tuple[Network, Tier | None]:
         """With all experts on the device, or with those that a cache says.
 
@@ -130,11 +131,12 @@ class Model:
             options: of the tier.
             skew: how unequal the routers' rows are made.
             cells: of attention, of two conversations together; 0 for the context once.
+            ram: where experts lie beside the device; None for all of them in RAM.
             ahead: compile what is not on disk yet by several processes; otherwise each kernel where it is met.
         """
         device, c, tier = self.device, self.config, None
         if cache is not None:
-            ram = self.ram  # first, for it says which matrices are described
+            ram = ram or self.ram  # first, for it says which matrices are described
             tier = Tier(
                 self.kinds, self.experts, ram, cache, self.classes, slots, c.moe.topk, device,
                 options or TierOptions(),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from figures import bandwidths, correct, host, prompts, restore, windows
+from figures import bandwidths, correct, host, prompts, restore, stocked, windows
 from figures.session import Session
 
 
@@ -41,6 +41,7 @@ def _caps(session: Session) -> dict[str, Any]:
 PARTS: dict[str, Part] = {
     "correct": Part(correct.windows, 240, small=True),
     "correct_prompts": Part(correct.prompts, 150, small=True),
+    "correct_disk": Part(stocked.disk, 150, small=True),
     "bandwidths": Part(bandwidths.bandwidths, 60, large=True),
     "host": Part(host.host, 90),
     "decode": Part(_decode, 240, ("resident", "none", "half"), large=True),

@@ -39,7 +39,7 @@ def _holds(found):
 
 @pytest.mark.parametrize(
     ("residents", "share", "costs"),
-    [*((residents, share, BOTH) for residents in (0, 2, EXPERTS) for share in (0.0, 0.4, 1.0)), (0, 0.4, LINK)],
+    [*((n, share, BOTH) for n in (0, 2) for share in (0.0, 0.4, 1.0)), (EXPERTS, 0.4, BOTH), (0, 0.4, LINK)],
 )
 def test_rows_are_the_judges_wherever_experts_lie(tmp_path, residents, share, costs):
     with disk(tmp_path / "experts.bin", share) as ram:
@@ -146,6 +146,7 @@ def test_what_prompts_bring_is_the_experts_planes(tmp_path):
             for layer in (1, 0):
                 kind, moe = shelf.layout(layer), made.moes[layer]
                 memory = torch.full((6, kind.nbytes), 255, dtype=torch.uint8, device=DEVICE)
+                assert shelf.borrow(4) is None
                 missing = shelf.missing(layer).tolist()
                 shelf.ask(layer, missing[:3])
                 for some in (missing[:4], missing[4:]):

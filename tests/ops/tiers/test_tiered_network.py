@@ -68,9 +68,14 @@ def _text(network):
     return found
 
 
+@pytest.fixture(scope="module")
+def expected(model):
+    """Of the network that has all experts."""
+    return _text(_network(model, None)[0])
+
+
 @pytest.mark.slow
-def test_predictions_do_not_depend_on_the_tier(model):
-    expected = _text(_network(model, None)[0])
+def test_predictions_do_not_depend_on_the_tier(model, expected):
     for slots, costs in ((0, Costs(1.0, 1.0)), (5, Costs(1.0, 3.0)), (16, Costs(1.0, 1.0))):
         network, tier = _network(model, slots, costs)
         try:
@@ -92,9 +97,8 @@ def test_predictions_do_not_depend_on_the_tier(model):
 
 
 @pytest.mark.slow
-def test_predictions_do_not_depend_on_the_disk(model, tmp_path):
+def test_predictions_do_not_depend_on_the_disk(model, expected, tmp_path):
     """Some experts have slots, some lie in RAM, most are read; what moves to slots comes through RAM."""
-    expected = _text(_network(model, None)[0])
     with disk(tmp_path / "experts.bin", 0.5, landing=4) as stored:
         network, tier = _network(model, 3, Costs(1.0, 1.0), stored)
         try:

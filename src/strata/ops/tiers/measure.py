@@ -23,6 +23,12 @@ TIMES = 7
 DOORBELL_US = 6.0
 """Microseconds that raising a message, waiting for the answer and taking its rows add on the device's side."""
 
+COMPUTED_US = 17.0
+"""Microseconds that experts which came wait for their products: gate and up, and down, of an H200's windows."""
+
+REPEATS = 4
+"""Times that experts are brought by one recorded graph: its own start takes some microseconds."""
+
 PATIENCE = 30.0
 
 APART = 2.0
@@ -76,6 +82,7 @@ def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) ->
     link, link_first = (options.link, options.link_first)
     if tier.table.device.type == "cuda" and tier.options.room:
         link, link_first = link_costs(tier)
+        link_first += COMPUTED_US
     costs = Costs(each, link, first + DOORBELL_US, link_first)
     if before is not None:
         near = replace(costs, host=_near(costs.host, before.host), link=_near(costs.link, before.link))
@@ -149,16 +156,26 @@ def _ask(tier: Tier, count: int, rng: np.random.Generator) -> float:
 
 
 def _bring(tier: Tier, count: int, device: torch.device, turn: int) -> float:
-    """Microseconds that experts of one layer take to the link's places."""
-    which, some = _here(tier, turn % len(tier.layers), 2 * count, shown=True)
+    """Microseconds that experts of one layer take to the link's places, in a recorded graph as in a window's.
+
+    Launched one by one they would be measured by how fast Python launches: some 180 microseconds before the first.
+    """
+    which, some = _here(tier, turn % len(tier.layers), REPEATS * count, shown=True)
     layer, there = tier.layers[which], torch.from_numpy(some).to(device)
     number = torch.arange(count, dtype=torch.int32, device=device)
     places = number * 37 + 11 * turn
     total = torch.tensor([count], dtype=torch.int32, device=device)
-    layer.bring(there[places % len(there)], number, total, count)  # compiled, and the tables are there
+    chosen = [there[(places + i * count) % len(there)] for i in range(REPEATS)]
+    layer.bring(chosen[0], number, total, count)  # compiled, and the tables are there
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for experts in chosen:
+            layer.bring(experts, number, total, count)
+    graph.replay()
     began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     began.record()
-    layer.bring(there[(places + count) % len(there)], number, total, count)
+    graph.replay()
     ended.record()
     ended.synchronize()
-    return 1e3 * began.elapsed_time(ended)
+    return 1e3 * began.elapsed_time(ended) / REPEATS

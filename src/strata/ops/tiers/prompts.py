@@ -49,7 +49,9 @@ class Shelf:
         return np.flatnonzero(self._tier.sent[layer] < 0)
 
     def borrow(self, most: int) -> tuple[Tensor, Sequence[int]] | None:
-        """See `Layers.borrow`."""
+        """See `Layers.borrow`. Nothing where RAM does not hold all experts: who gave way might have no other place."""
+        if self._tier.supply is not None:
+            return None
         slots = self._tier.lend(most)
         return (self._tier.largest, slots) if slots else None
 

@@ -18,6 +18,9 @@ FARTHEST = 1 << 30
 
 Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 
+AHEAD = 64
+"""Groups behind those that are copied which are asked for: more than a disk reads while one is computed."""
+
 
 class Layers(Protocol):
     """Where the experts of a model's layers are."""
@@ -107,6 +110,7 @@ class Ring:
         self._free: dict[int, Any] = {}
         self._waiting: list[Group] = []  # their buffers are free, or will be
         self._asked = 0  # groups before this one have been read, or are being read
+        self._handed = 0  # and before this one are being copied
 
     @property
     def still(self) -> bool:
@@ -148,7 +152,7 @@ class Ring:
         # Whatever passes before have in the buffers is computed before this event.
         self._landed, self._free = {}, {-1: self._lanes.computed()}
         self._where.clear()
-        self._waiting, self._asked = [], 0
+        self._waiting, self._asked, self._handed = [], 0, 0
         for layer, experts in enumerate(missing or ()):
             self._schedule.add(layer, _listed(experts))
         self._issue()
@@ -176,7 +180,11 @@ class Ring:
 
     def _issue(self) -> None:
         self._waiting += self._schedule.ready()
-        while (group := self._schedule.numbered(self._asked)) and self._layers.ask(group.layer, group.experts):
+        while (
+            self._asked < self._handed + AHEAD
+            and (group := self._schedule.numbered(self._asked))
+            and self._layers.ask(group.layer, group.experts)
+        ):
             self._asked += 1
         self._hand_over()
 
@@ -187,7 +195,8 @@ class Ring:
             if group.number > upto and not self._layers.there(group.layer, group.experts):
                 return
             self._waiting.pop(0)
-            self._asked = max(self._asked, group.number + 1)
+            self._handed = group.number + 1
+            self._asked = max(self._asked, self._handed)
             self._landed[group.number] = self._lanes.copying(partial(self._bring, group), self._free[group.after])
 
     def _bring(self, group: Group) -> None:
