@@ -7,6 +7,7 @@ import torch
 
 import strata
 from strata import pebble
+from strata.cli.main import main
 from strata.errors import ModelError
 from strata.gguf import open_model
 from strata.gguf.writer import TensorData, write_model
@@ -78,7 +79,7 @@ def test_conversations_of_one_with_and_one_without_are_not_mixed_up(pulled, tmp_
         assert not model.network.config.mtp
 
 
-def test_a_head_of_another_model_is_refused_by_name(pulled) -> None:
+def test_a_head_of_another_model_is_refused_by_name(pulled, capsys) -> None:
     head = pulled.parents[1] / "mtp/head.gguf"
     whole = open_model(pebble.path("iq3"))
     write_model(head, {"general.architecture": "qwen4exp"}, raw(whole, ["blk.8.nextn.enorm.weight"]))
@@ -86,3 +87,5 @@ def test_a_head_of_another_model_is_refused_by_name(pulled) -> None:
         ModelError, match=r"head.gguf: draft head: tensor .* is missing.*`strata pull --no-draft` goes without"
     ):
         strata.load(pulled)
+    assert main(["plan", str(pulled), "--ram", "24GB"]) == 1
+    assert "head.gguf: draft head: tensor" in capsys.readouterr().err

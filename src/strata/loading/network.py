@@ -183,12 +183,16 @@ class _Asked:
 
         Raises:
             RequestError: it does not fit, or a GPU has no kernels for its experts.
+            ModelError: the file of the draft head belongs to another model.
         """
         from strata.loading.calibration import known
         from strata.loading.disks import source
+        from strata.loading.draft import check_head
         from strata.loading.sizes import expert_types, sizes_of
 
         head = file.draft if self.wishes.drafts else None
+        if head is not None:
+            check_head(head, self.longest)
         cores = card is None or card.capability >= gpu.TENSOR_CORES
         try:
             sizes = sizes_of(file.directory, self.longest, head, gpu=card is not None, tensor_cores=cores)
@@ -338,16 +342,15 @@ def _with_draft(
     Raises:
         ModelError: it belongs to another model.
     """
+    from strata.loading.draft import of_the_head
     from strata.model import with_draft_head
 
     if not made.drafts:
         return replace(weights, mtp=None), replace(config, mtp=False)
     if file.draft is None:
         return weights, config
-    try:
+    with of_the_head(file.draft):
         return with_draft_head(weights, config, file.draft)
-    except ModelError as error:
-        raise ModelError(f"{file.draft.files[0]}: {error}; `strata pull --no-draft` goes without it") from error
 
 
 class _Watched:

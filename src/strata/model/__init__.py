@@ -2,7 +2,7 @@
 
 from strata.model.config import ModelConfig
 from strata.model.load_config import load_config
-from strata.model.load_weights import Inventory, load_weights, take_inventory, with_draft_head
+from strata.model.load_weights import Inventory, check_draft_head, load_weights, take_inventory, with_draft_head
 from strata.model.network import Network
 from strata.model.state import State
 
@@ -11,6 +11,7 @@ __all__ = [
     "ModelConfig",
     "Network",
     "State",
+    "check_draft_head",
     "load_config",
     "load_weights",
     "take_inventory",

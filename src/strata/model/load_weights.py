@@ -4,6 +4,7 @@ Nothing is un-transformed: the forward pass works in the file's own conventions 
 """
 
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from strata.errors import ModelError
 from strata.model import weights as w
@@ -65,6 +66,18 @@ def load_weights(directory: Directory, c: ModelConfig, *, exact: bool = False) -
     return _everything(Taker(directory, kept=() if exact else w.KEPT), c)
 
 
+def check_draft_head(c: ModelConfig, draft: Directory, *, exact: bool = False) -> None:
+    """Look at a file that holds a draft head and little else; nothing of its weights is read.
+
+    Raises:
+        ModelError: a tensor of the head is missing or does not fit the trunk's dimensions.
+    """
+    dry, trunks = Taker(draft, kept=() if exact else w.KEPT, dry=True), cast("Any", None)
+    draft_head(dry, c, trunks, trunks)
+    if dry.problems:
+        raise ModelError("draft head: " + "; ".join(dry.problems[:8]))
+
+
 def with_draft_head(
     trunk: w.Weights, c: ModelConfig, draft: Directory, *, exact: bool = False
 ) -> tuple[w.Weights, ModelConfig]:
@@ -76,10 +89,7 @@ def with_draft_head(
         ModelError: a tensor of the head is missing or does not fit the trunk's dimensions.
     """
     kept = () if exact else w.KEPT
-    dry = Taker(draft, kept=kept, dry=True)
-    draft_head(dry, c, trunk.embed, trunk.head)
-    if dry.problems:
-        raise ModelError("draft head: " + "; ".join(dry.problems[:8]))
+    check_draft_head(c, draft, exact=exact)
     head = draft_head(Taker(draft, kept=kept), c, trunk.embed, trunk.head)
     return replace(trunk, mtp=head), replace(c, mtp=True)
 

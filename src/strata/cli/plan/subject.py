@@ -64,6 +64,7 @@ def subjects(model: str, settings: Settings, models: Path, found: "Found") -> li
 
 def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject:
     from strata.errors import ModelError
+    from strata.loading.draft import check_head
     from strata.loading.files import ModelFile
     from strata.loading.sizes import expert_types, sizes_of
     from strata.loading.stretch import stretched
@@ -74,6 +75,8 @@ def _here(path: Path, model: str, settings: Settings, found: "Found") -> Subject
     try:
         config = stretched(load_config(directory.metadata), None, rope_factor(settings))
         head = file.draft if settings.drafts else None
+        if head is not None:
+            check_head(head, config)
         sizes = sizes_of(directory, config, head, gpu=found.machine.vram > 0, tensor_cores=found.tensor_cores)
     except ModelError as error:
         raise ModelError(f"{directory.files[0]}: {error}") from error
