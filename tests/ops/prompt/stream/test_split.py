@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strata.ops.prompt.stream.schedule import Schedule
@@ -90,6 +90,7 @@ def test_long_passes_stream_all_and_short_ones_ask():
 
 
 @given(most=st.integers(1, 256).map(lambda n: 64 * n), missing=st.integers(0, 24_576), link=st.floats(1, 100))
+@example(most=2432, missing=1280, link=64.765625)
 def test_passes_hide_the_link_as_far_as_memory_goes(most, missing, link):
     costs = Costs(link=link)
     found = pass_rows(most, costs, missing)

@@ -1,5 +1,6 @@
 """Who serves the experts that a prompt pass lacks, and how many rows a pass has: arithmetic on measured costs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -115,7 +116,7 @@ def pass_rows(most: int, costs: Costs, missing: int) -> int:
     Returns:
         A multiple of `STEP` if `most` is one.
     """
-    hidden = -(-int(2 * costs.link * missing / costs.row) // STEP) * STEP  # twice as long as the link takes
+    hidden = math.ceil(2 * costs.link * missing / costs.row / STEP) * STEP  # twice as long as the link takes
     return min(most, max(USUAL, hidden))
 
 
