@@ -1,9 +1,8 @@
-"""Who serves the experts that a prompt pass lacks, and how many rows a pass has: arithmetic on measured costs."""
+"""Whether experts that a prompt pass lacks come unasked, and how many rows a pass has: arithmetic on measured costs."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +15,6 @@ class Costs:
         ask: to bring a layer's choices to the host.
         row: computing one token on the device, all layers together.
         layer: least time of a layer's kernels, launched one by one.
-        cpu: an expert of which the host computes up to eight rows; None where the host's bytes are not the device's,
-            as for prompts on tensor cores: they have activations of eleven bits, the host's kernels of eight, and a
-            text must not depend on where its experts lie.
     """
 
     link: float
@@ -26,15 +22,6 @@ class Costs:
     ask: float = 30.0
     row: float = 70.0
     layer: float = 650.0
-    cpu: float | None = None
-
-
-class Split(NamedTuple):
-    """A layer's visited experts by who serves them."""
-
-    resident: tuple[int, ...]
-    streamed: tuple[int, ...]
-    cpu: tuple[int, ...]
 
 
 BESIDE = 0.56
@@ -45,40 +32,6 @@ STEP = 64
 
 USUAL = 2048
 """Rows of a pass where nothing has to be moved."""
-
-ROWS_TOGETHER = 8
-"""Rows for which the host reads a weight once."""
-
-
-def split(rows: Sequence[int], resident: Sequence[bool], costs: Costs) -> Split:
-    """Divide a layer's visited experts so that link and host end at about the same time.
-
-    The link takes the same time for every expert, the host more for those of many rows; so the host takes those of the
-    fewest rows, as many as make the later of the two end earliest. Of equal ones the higher numbers are the host's.
-
-    Args:
-        rows: that visit each expert.
-        resident: whether it is on the device.
-        costs: of both ways.
-    """
-    visited = [e for e, count in enumerate(rows) if count]
-    here = tuple(e for e in visited if resident[e])
-    missing = [e for e in visited if not resident[e]]
-    if costs.cpu is None:
-        return Split(here, tuple(missing), ())
-
-    def host(e: int) -> float:
-        assert costs.cpu is not None
-        return costs.cpu * -(-rows[e] // ROWS_TOGETHER)
-
-    by_cost = sorted(missing, key=lambda e: (host(e), -e))
-    best, cut, spent = _link(len(missing), costs), 0, 0.0
-    for taken, e in enumerate(by_cost, 1):
-        spent += host(e)
-        end = max(spent, _link(len(missing) - taken, costs))
-        if end < best:
-            best, cut = end, taken
-    return Split(here, tuple(sorted(by_cost[cut:])), tuple(sorted(by_cost[:cut])))
 
 
 def _link(experts: int, costs: Costs) -> float:
