@@ -61,6 +61,8 @@ class Source:
         most: int,
         *,
         at: Tensor | None = None,
+        base: Tensor | None = None,
+        each: int = PER_PROCESSOR,
     ) -> None:
         """Bring experts.
 
@@ -73,11 +75,15 @@ class Source:
             most: see there.
             at: int64 [n, 3], units as in `places`: where they lie, and `experts` are numbers in this list. None for the
                 layer's own places.
+            base: what `at` counts from, if not from `base` of the source: memory of the device, as a rule. It may be
+                `stage`, where each expert's parts follow one another, the experts in the order of `experts`.
+            each: programs for each multiprocessor at most.
         """
         device, kind = slots.device, self.layout
         chosen, where = constants(kind), self.places if at is None else at
-        bring[(min(pieces(kind) * most, programs(device)),)](
-            self.base, where, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
+        bring[(min(pieces(kind) * most, programs(device, each)),)](
+            self.base if base is None else base, where,
+            *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
             stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places, totals,
             **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
@@ -129,11 +135,11 @@ def pieces(kind: SlotLayout) -> int:
 
 
 @cache
-def programs(device: torch.device) -> int:
-    """Programs of a launch at most."""
+def programs(device: torch.device, each: int = PER_PROCESSOR) -> int:
+    """Programs of a launch at most, with so many for each multiprocessor."""
     if device.type != "cuda":
         return INTERPRETED
-    return PER_PROCESSOR * int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return each * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @cache
