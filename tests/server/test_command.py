@@ -23,7 +23,7 @@ class Process:
     """A server started by its command."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "strata.cli", "serve", *arguments]
+        command = [sys.executable, "-m", "strata", "serve", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CONFIG_HOME": "/nonexistent", **environment}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
