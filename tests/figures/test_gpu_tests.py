@@ -1,7 +1,8 @@
 """Tests for a device are found by the script that runs them there, in one run over all folders."""
 
-import gpu_tests
 import pytest
+
+import gpu_tests
 
 
 @pytest.mark.slow
