@@ -301,6 +301,7 @@ def _built(
             found = assembled(graphs=True)
             if device.type == "cuda":
                 warm(replace(found, drafts=drafts))
+                tiers.balance(tier)
     except BaseException:
         if tier is not None:
             tier.close()
