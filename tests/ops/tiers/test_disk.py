@@ -17,8 +17,8 @@ from strata.memory.reads import Readers
 from strata.memory.tier import Stock
 from strata.ops.planes import pack
 from strata.ops.tiers import measure
-from strata.ops.tiers.here import here
 from strata.ops.tiers import ram as rams
+from strata.ops.tiers.here import here
 from strata.ops.tiers.prompts import Shelf
 from support.launch import NATIVE
 from support.stocked import disk
