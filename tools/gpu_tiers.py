@@ -2,11 +2,11 @@
 
     python tools/gpu_tiers.py [--only speed] [--within 540] [--json bench/results/h200-tiers.json]
 
-*bytes*: `correct` compares predictions of windows of 1, 2, 4 and 8 rows, eager and replayed, with 0%, a third and all
-of the experts in slots, every split, slots changing between windows, byte for byte against the network that has them
-all; a worker that dies and one that stalls fail their window and no other. `correct_prompts` does so for residuals of
-prompts through rings of one, twelve and 96 buffers; `correct_disk` does both while most experts lie on a disk and RAM
-holds a twentieth, a fifth and all of them. All on a file of four layers in the released shapes.
+*bytes*: `correct` compares 10,800 windows of 1, 2, 4 and 8 rows, eager and replayed, with 0%, a third and all of the
+experts in slots, every split, slots changing between windows, byte for byte against the network that has them all; a
+worker that dies and one that stalls fail their window and no other. `correct_prompts` does so for residuals of prompts
+through rings of one, twelve and 96 buffers; `correct_disk` does both while most experts lie on a disk and RAM holds a
+twentieth, a fifth and all of them. All on a file of four layers in the released shapes.
 
 *speed*, on the 126-billion-parameter file of `strata.lab.synthetic` (54 GiB, written to --scratch if not there):
 `bandwidths` of RAM, link, VRAM and tensor cores; `host`, the CPU's kernels on all threads; `decode` with all experts in

@@ -86,7 +86,8 @@ def build(name: str, model: Model) -> Arm:
         cache = Fixed(model.classes, each, [(layer, expert) for layer in half for expert in range(each)])
         network, tier = model.network(cache, cache.slots, replace(options, every=0), ahead=name == "none")
     if tier is not None:
-        costs = measure.calibrate(tier)
+        alone = measure.calibrate(tier)
+        costs = measure.balance(tier) if model.device.type == "cuda" else alone
         held = int((tier.cache.slot_of >= 0).sum())
         placed |= {
             "slots": held, "share": round(held / (model.layers * each), 4), "costs_us": asdict(costs),

@@ -18,6 +18,7 @@ from strata.memory.tier import Stock
 from strata.ops.planes import pack
 from strata.ops.tiers import measure
 from strata.ops.tiers import ram as rams
+from strata.ops.tiers.here import here
 from strata.ops.tiers.prompts import Shelf
 from support.launch import NATIVE
 from support.stocked import disk
@@ -195,7 +196,7 @@ def test_costs_are_measured_with_whoever_is_in_ram(tmp_path):
             assert measure.calibrate(made.tier).host > 0
             assert ram.stock.missed == before
             for shown in (False, True):
-                layer, some = measure._here(made.tier, 0, 9, shown=shown)
+                layer, some = here(made.tier, 0, 9, shown=shown)
                 assert len(some) >= 9
                 assert (ram.stock.shown if shown else np.stack([ram.stock.here(i) for i in range(2)]))[
                     layer, some

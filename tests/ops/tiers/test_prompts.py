@@ -80,7 +80,7 @@ def test_slots_are_lent_to_a_prompt_and_come_back():
             assert cache.held == (7,)
             tier.window_begun()
             tier.settled()
-        tier.settled()
+        tier._land(wait=True)
         assert cache.held == (9,)
         cache.seen(np.argwhere((cache.slot_of >= 0) & (cache.slot_of < 7)).astype(np.int32))
         assert set(tier.lend(5)) == {7, 8}
