@@ -5,8 +5,9 @@
 Twelve layers at the released model's shapes, projections to output, with a memory of their own each, in one recorded
 graph; between two layers 192 MB go through the caches, as the weights of the layers between them do. What that takes by
 itself is taken off. An arm is a process with the code of one checkout (this one if left empty), and constants of
-`strata.ops.gpu.layers` changed; `BRANCHES=0` launches all in a row. Only one arm works at a time; in every round
-each takes its turn, the order turning around. Scores are those of random keys and queries.
+`strata.ops.gpu.layers` changed (`BESIDE=0`: blocks are chosen behind the projections); `BRANCHES=0` launches all in a
+row. Only one arm works at a time; in every round each takes its turn, the order turning around. Scores are those of
+random keys and queries.
 """
 
 import argparse

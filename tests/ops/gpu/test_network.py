@@ -88,6 +88,7 @@ def test_blocks_are_chosen_beside_the_projections(both, monkeypatch):
 
     def noted(key, body, **options):
         order.append(key)
+        assert options == ({"urgent": True} if key == "blocks" else {})
         join = begin(key, body, **options)
         return lambda: (order.append(("joined", key)), join())[1]
 

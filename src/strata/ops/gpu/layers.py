@@ -47,6 +47,9 @@ CHOOSERS = 16
 TILE = 8
 """Blocks whose largest score is looked at first, where there are more than the budget times as many."""
 
+BESIDE = True
+"""Blocks are chosen on a branch beside the projections, none of which that needs; else behind them."""
+
 FIRST_LAYERS = 4
 """The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
 takes to hand over the rest."""
@@ -211,14 +214,20 @@ class Layers:
         return m
 
     def qsa_attend(self, x: Rows, batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
-        """See `Ops.qsa_attend`. Blocks are chosen beside the projections, none of which that needs."""
+        """See `Ops.qsa_attend`."""
         assert sparse, "attention is to what the indexer selects, in the draft head too"
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
         count, device = batch.rows, self._device
         keys, values, where = pool.keys[layer], pool.values[layer], self._where(batch)
-        choose = self._branches.begin("blocks", partial(self._chosen, x, batch, layer, w))
-        qg, k, v = self._branches.beside(*(partial(linear, x, y) for y in (w.q, w.k, w.v)))
-        chosen = choose()
+        heads = [partial(linear, x, y) for y in (w.q, w.k, w.v)]
+        iq, ik = partial(linear, x, w.iq), partial(linear, x, w.ik)
+        if BESIDE:
+            choose = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
+            qg, k, v = self._branches.beside(*heads)
+            chosen = choose()
+        else:
+            qg, k, v, *asked = self._branches.beside(*heads, iq, ik)
+            chosen = self._chosen(asked[0], asked[1], batch, layer, w)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((count, *shape), dtype=torch.float32, device=device)
@@ -249,11 +258,10 @@ class Layers:
         """`slots`, `seen`, `pages` and `page_count` of rows, as the kernels take them."""
         return batch.homes, batch.seen, self._pool.table, self._pool.most_pages
 
-    def _chosen(self, m: Rows, batch: GpuBatch, layer: int, w: weights.Qsa) -> Tensor:
+    def _chosen(self, iq: Tensor, ik: Tensor, batch: GpuBatch, layer: int, w: weights.Qsa) -> Tensor:
         """The indexer: its own cells and blocks written, and the blocks that each row attends, int32 [T, budget]."""
         q, pool, count, device = self._c.qsa, self._pool, batch.rows, self._device
         raw, blocks, paged = pool.raw[layer], pool.blocks[layer], (pool.table, pool.most_pages)
-        iq, ik = linear(m, w.iq), linear(m, w.ik)
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty((count, *shape), dtype=dtype, device=device)

@@ -256,8 +256,10 @@ def score(
                 peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
                 known = tile[:, None] * TILE < complete[None, :]
                 tl.store(peaks + row[None, :] * (out_count // TILE) + tile[:, None], peak, mask=known)
-    else:
-        wait(PDL)  # for whoever waits for this kernel waits for those before it, too
+    elif tl.program_id(1) == 0:
+        # Whoever waits for this kernel waits for those before it, too; one program is enough for that, and the others
+        # leave their registers to products.
+        wait(PDL)
 
 
 @triton.jit
