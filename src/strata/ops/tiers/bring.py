@@ -62,6 +62,7 @@ class Source:
         most: int,
         *,
         at: Tensor | None = None,
+        base: Tensor | None = None,
         programs: int | None = None,
     ) -> None:
         """Bring experts.
@@ -75,13 +76,15 @@ class Source:
             most: see there.
             at: int64 [n, 3], units as in `places`: where they lie, and `experts` are numbers in this list. None for the
                 layer's own places.
+            base: what `at` counts from, if not from `base` of the source: memory of the device, as a rule. It may be
+                `stage`, where each expert's parts follow one another, the experts in the order of `experts`.
             programs: how many share it out at most; None for `PER_PROCESSOR` on each multiprocessor.
         """
         device, kind = slots.device, self.layout
         chosen, where = constants(kind), self.places if at is None else at
         bring[(min(pieces(kind) * most, programs or programs_of(device)),)](
-            self.base, where, stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places,
-            totals, **chosen, num_warps=WARPS, num_stages=1, **launch(device),
+            self.base if base is None else base, where, stage, self.nbytes, slots, slots.stride(0), kind.up_at,
+            kind.down_at, experts, places, totals, **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
 
 
@@ -131,11 +134,11 @@ def pieces(kind: SlotLayout) -> int:
 
 
 @cache
-def programs_of(device: torch.device) -> int:
-    """Programs of a launch at most."""
+def programs_of(device: torch.device, each: int = PER_PROCESSOR) -> int:
+    """Programs of a launch at most, with so many for each multiprocessor."""
     if device.type != "cuda":
         return INTERPRETED
-    return PER_PROCESSOR * int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return each * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @cache

@@ -13,6 +13,7 @@ from strata.experts.misses import mailbox as box
 from strata.ops.tiers import kernels
 from strata.ops.tiers.balance import balanced
 from strata.ops.tiers.here import here
+from strata.ops.tiers.landing import Landing
 from strata.ops.tiers.tier import Tier
 
 FEW, MANY = 1, 8
@@ -60,6 +61,22 @@ def link_costs(tier: Tier) -> tuple[float, float]:
         some = [_bring(tier, count, device, turn) for turn in range(TIMES)]
         times[count] = float(np.median(some))
     return _line(times)
+
+
+def copy_cost(tier: Tier, landing: Landing) -> float:
+    """Microseconds an expert takes that a GPU's copy engine brings, in groups of neighbours. No window may run."""
+    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    count, times = landing.most, []
+    for turn in range(1 + TIMES):
+        which, some = here(tier, turn % len(tier.layers), count)
+        addresses = tier.ram.addresses[which, some[:count]]
+        began.record()
+        for place in range(len(landing)):
+            landing.fetch(tier.layers[which].source, place, addresses, range(len(addresses)))
+        ended.record()
+        ended.synchronize()
+        times.append(1e3 * began.elapsed_time(ended) / len(landing) / len(addresses))
+    return float(np.median(times[1:]))
 
 
 def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) -> Costs:
