@@ -73,7 +73,7 @@ def cap24(session: Session) -> dict[str, Any]:
     return found
 
 
-RINGS = ((96, 3, 8), (96, 3, 3), (96, 3, 16), (96, 2, 8), (96, 6, 8), (48, 6, 8), (192, 3, 8))
+RINGS = ((96, 3, 8), (96, 3, 3), (96, 2, 8))
 """Buffers, landing places, and programs for each multiprocessor; a group is a third of the buffers."""
 
 
