@@ -13,13 +13,15 @@ that is said is compared: its id, its log-probability and the likeliest ones wit
 Memory of the process and of the device is looked at once a second. It may not grow from the first third to the last
 (without the first tenth), each time at the same number of slots. What is read, compiled, loaded and answered once is
 before the minutes. On a GPU it takes the file given, or one of four layers in the released shapes, written to
---scratch; in the interpreter a model of two small layers. Exit code 1 if a promise is broken.
+--scratch; in the interpreter a model of two small layers, all of whose experts RAM holds. Exit code 1 if a promise is
+broken.
 
 Needs torch, Triton, NumPy and Numba.
 """
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -30,15 +32,21 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
+ENDING = 15.0
+"""Seconds that `--within` leaves for what is under way, and for the table."""
+
 
 def main() -> int:
     """Soak, print, keep the numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument(
+        "--within", type=float, default=math.inf, help="seconds for everything: fewer minutes, if need be"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: in Triton's interpreter")
     parser.add_argument("--model", type=Path, help="a file that fits the device whole; `pebble` for the bundled one")
     parser.add_argument("--share", type=float, default=1 / 3, help="of the experts, with slots at the start")
-    parser.add_argument("--ram", type=float, help="GB of RAM to plan with; experts beyond it are read from the file")
+    parser.add_argument("--ram", type=float, help="share of the experts that RAM holds; others are read from the file")
     parser.add_argument("--clients", type=int, default=5, help="four conversations run; the others wait")
     parser.add_argument("--resize", type=float, default=3.0, help="seconds from one size to the next; 0 for never")
     parser.add_argument("--fault", type=float, default=20.0, help="seconds from one fault to the next; 0 for never")
@@ -49,6 +57,7 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    given.until = time.monotonic() + given.within - ENDING
     if given.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     import torch

@@ -15,8 +15,8 @@ from strata.loading.cache import cached_as
 from strata.loading.device import Placement
 from strata.loading.sizes import sizes_of
 from strata.loading.storage import Storage, hosted
-from strata.memory.budget import Machine, Plan, Wishes, plan
-from strata.memory.budget.machine import BOUNDLESS, rates_for
+from strata.memory.budget import Machine, Plan, Wishes, least, plan
+from strata.memory.budget.machine import rates_for
 from strata.memory.budget.plan import Table
 from strata.model import Network, load_config, load_weights
 from strata.model.weights import Weights
@@ -96,20 +96,20 @@ class Model:
     @contextmanager
     def resident(self) -> Iterator[Network]:
         """With all experts on the device; its memory is free again behind it."""
-        made = self._plan(None, BOUNDLESS)
+        made = self._plan(None)
         if not made.resident:
             raise SystemExit(f"the model does not fit into {self.card.name} whole, so there is nothing to compare with")
         yield self._built(made, self._weights, None)[0]
 
     @contextmanager
-    def tiered(self, share: float, ram: int | None = None) -> Iterator[Tiered]:
+    def tiered(self, share: float, ram: float | None = None) -> Iterator[Tiered]:
         """With a share of the experts in slots, and the others in RAM.
 
         Args:
             share: of the experts.
-            ram: bytes of RAM to plan with; experts beyond it are read from the file. None for enough.
+            ram: share of the experts that RAM has room for; the others are read from the file. None for all.
         """
-        made, weights, storage = self._plan(share, ram or BOUNDLESS), self._weights, Storage()
+        made, weights, storage = self._plan(share, ram), self._weights, Storage()
         if self._device.type == "cuda" and made.table in {Table.RAM, Table.SSD}:
             mode = "ram" if made.table is Table.RAM else "direct"
             weights, storage = hosted(weights, self._directory, mode, self._device)
@@ -124,19 +124,23 @@ class Model:
             tier.close()
             storage.close()
 
-    def _plan(self, share: float | None, ram: int) -> Plan:
+    def _plan(self, share: float | None, ram: float | None = None) -> Plan:
         sizes = sizes_of(self._directory, self.config)
         whole = sum(layer.slot for layer in sizes.layers) * self.config.moe.E
-        experts = None if share is None else int(share * whole)
         wishes = Wishes(
             context=self.config.context, conversations=self._conversations, kv=gpu.KV, drafts=self.config.mtp,
-            experts=experts,
+            experts=None if share is None else int(share * whole), ram_headroom=0,
         )  # fmt: skip
-        machine = Machine(self.card.free, ram, rates=rates_for(self.card.free, self.card.name))
+        machine = Machine(self.card.free, rates=rates_for(self.card.free, self.card.name))
         made = plan(machine, sizes, wishes)
         if made.resident and share is not None:  # what brings the experts of so small a model takes more than they do
-            made = plan(machine, replace(sizes, transit=0), wishes)
-        return made
+            sizes = replace(sizes, transit=0)
+            made = plan(machine, sizes, wishes)
+        if ram is None:
+            return made
+        beside = sum(part.nbytes for part in made.ram.parts if part.name not in {least.EXPERTS, least.TABLE})
+        room = int(ram * sizes.expert_bytes) + sizes.slack + least.row_cache(sizes)
+        return plan(replace(machine, ram=beside + room), sizes, wishes)
 
     def _built(self, made: Plan, weights: Weights, source: tiers.Source | None) -> tuple[Network, Placement]:
         began = time.monotonic()
@@ -150,5 +154,8 @@ class Model:
                 self.card, weights, config, made, self._device, lambda _: None, self._threads, source, None  # type: ignore[arg-type]
             )  # fmt: skip
             network, placement = built.network, Placement.on_gpu(made, 0, self.card.name)
-        print(f"{time.monotonic() - began:.1f} s: {placement}", flush=True)
+        held = (
+            "" if made.resident else f"; in RAM {sum(one.in_ram for one in made.classes)}, {made.arena} of the experts"
+        )
+        print(f"{time.monotonic() - began:.1f} s: {placement}{held}", flush=True)
         return replace(network, drafts=self.config.mtp), placement

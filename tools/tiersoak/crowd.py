@@ -1,6 +1,7 @@
 """Clients that walk through conversations, lose patience, and compare every token with what is known."""
 
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -62,6 +63,7 @@ class Crowd:
         count: what happened, by name.
         wrong: what should not have happened, in words.
         level: share of experts that slots were asked for last.
+        took: seconds of each resize.
     """
 
     def __init__(self, made: Tiered, scheduler: Scheduler, tree: Tree, clients: int, seed: int) -> None:
@@ -74,6 +76,7 @@ class Crowd:
         self.count: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.level = made.first
+        self.took: list[float] = []
 
     def begin(self) -> None:
         """Count from here on; what was wrong stays."""
@@ -131,6 +134,7 @@ class Crowd:
         made, before = self._made, self._made.tier.room.slots
         level = self._dice.choice([one for one in LEVELS if one != self.level])
         vram = made.vram(level) if self._dice.random() >= ABSURD else 1
+        began = time.perf_counter()
         try:
             made.resize(vram)
         except (RequestError, RoomError) as error:
@@ -142,6 +146,7 @@ class Crowd:
             self._fault(f"resize to {level:.2f} of the experts: {type(error).__name__}: {error}")
             return
         self.level = level
+        self.took.append(time.perf_counter() - began)
         self.count["resizes"] += 1
         self.count["slots given back"] += max(0, sum(before) - sum(made.tier.room.slots))
 

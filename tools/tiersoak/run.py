@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -52,8 +53,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     gc.collect()
     if cuda:
         torch.cuda.empty_cache()
-    ram = None if given.ram is None else int(given.ram * 1e9)
-    with model.tiered(given.share, ram) as made:
+    with model.tiered(given.share, given.ram) as made:
         scheduler = _scheduler(given, made.network)
         crowd = Crowd(made, scheduler, tree, given.clients, given.seed)
         if cuda:
@@ -63,7 +63,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         numbers = _numbers(made, scheduler, crowd, seconds)
         scheduler.close()
         left = taken(made.network)
-    kept = promises(crowd.count, watch, left, short=given.minutes < SHORT)
+    kept = promises(crowd.count, watch, left, short=seconds < 60 * SHORT)
     return {
         "command": "python tools/gpu_soak.py " + " ".join(sys.argv[1:]),
         "conditions": conditions({"model": path.parent}) | {"model": path.name, "placed": str(made.placement)},
@@ -122,7 +122,7 @@ def _soaked(
 ) -> float:  # fmt: skip
     """Go on for the minutes, then let all end; returns the seconds it took."""
     began = time.monotonic()
-    end, said = began + 60 * given.minutes, began
+    end, said = min(began + 60 * given.minutes, given.until), began
     resized = faulted = began
     while (now := time.monotonic()) < end:
         crowd.ask()
@@ -158,6 +158,9 @@ def _numbers(made: Tiered, scheduler: Scheduler, crowd: Crowd, seconds: float) -
     return {
         "seconds": round(seconds, 1),
         **dict(sorted(crowd.count.items())),
+        "a resize (ms), median and most": ", ".join(f"{1e3 * t:.1f}" for t in (median(crowd.took), max(crowd.took)))
+        if crowd.took
+        else "",
         "windows": made.tier.windows,
         "experts of windows in slots": f"{total.resident / max(1, total.experts):.1%} of {total.experts}",
         "brought, computed by the host": f"{total.link}, {total.host}",
