@@ -24,6 +24,9 @@ CANCELLED = 0.3
 ALOOF = 0.15
 """Share that go on from what was generated; their bytes are not those of a fresh reading, and not compared."""
 
+CALM = 0.15
+"""Chance, whenever somebody may ask, that another number of clients do from then on: one that is alone gets guesses."""
+
 WRONG = 20
 """Faults that are kept in words."""
 
@@ -68,7 +71,7 @@ class Crowd:
 
     def __init__(self, made: Tiered, scheduler: Scheduler, tree: Tree, clients: int, seed: int) -> None:
         self._made, self._scheduler, self._tree = made, scheduler, tree
-        self._dice, self._clients = random.Random(seed), clients
+        self._dice, self._clients, self._active = random.Random(seed), clients, clients
         self._at: dict[int, Turn | None] = dict.fromkeys(range(clients))  # the turn that each has had answered
         self._who: dict[str, int] = {}
         self._asked: dict[str, Asked] = {}
@@ -85,9 +88,14 @@ class Crowd:
         self._made.moves = 0
 
     def ask(self) -> None:
-        """Whoever has nothing under way asks the next turn, or begins anew."""
-        for client in sorted(self._at.keys() - self._who.values()):
-            at, dice = self._at[client], self._dice
+        """Whoever has nothing under way asks the next turn, or begins anew; now and then only some of them, or one."""
+        free, dice = sorted(self._at.keys() - self._who.values()), self._dice
+        if free and dice.random() < CALM:
+            self._active = dice.choice((1, dice.randint(1, self._clients), self._clients))
+        for client in free:
+            if client >= self._active:
+                break
+            at = self._at[client]
             turn = dice.choice(at.after if at is not None and at.after else self._tree.first)
             asked = Asked(turn, at is None or not at.after or dice.random() >= ALOOF)
             if dice.random() < CANCELLED:
@@ -184,6 +192,7 @@ class Crowd:
                 f"at token {place}: {asked.got[place]} instead of {turn.known[place : place + 1]}"
             )
         self.count["tokens of prompts known"] += end.usage.cached_tokens
+        self.count["tokens guessed"] += sum(end.usage.drafted.values())
         self._at[client] = None  # begins anew, unless it was answered
         if reason is FinishReason.ERROR:
             self.count["answers ended by a fault"] += 1

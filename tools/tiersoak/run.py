@@ -145,16 +145,18 @@ def _soaked(
 def _line(made: Tiered, scheduler: Scheduler, crowd: Crowd, watch: Watch) -> str:
     count, gauges, stats = crowd.count, made.tier.gauges(), scheduler.stats()
     of = ", ".join(f"{name} {n >> 20 if n > 4096 else n}" for name, n in watch.samples[-1].of.items())
+    ops: Any = made.network.ops
+    kept = f"{stats.checkpoints} kept, {len(ops.recorded)} records"
     return (
         f"{count['requests']} requests, {count['tokens compared']} tokens compared, {count['wrong']} wrong, "
-        f"{count['resizes']} resizes, {gauges['slots_held']} of {gauges['slots']} slots, {stats.checkpoints} kept; {of}"
+        f"{count['resizes']} resizes, {gauges['slots_held']} of {gauges['slots']} slots, {kept}; {of}"
     )
 
 
 def _numbers(made: Tiered, scheduler: Scheduler, crowd: Crowd, seconds: float) -> dict[str, Any]:
     stats, total, gauges = scheduler.stats(), made.tier.total, made.tier.gauges()
     crowd.count["moves"] = made.moves
-    recorded = len(getattr(made.network.ops, "recorded", ()))
+    ops: Any = made.network.ops
     return {
         "seconds": round(seconds, 1),
         **dict(sorted(crowd.count.items())),
@@ -167,6 +169,6 @@ def _numbers(made: Tiered, scheduler: Scheduler, crowd: Crowd, seconds: float) -
         "experts read from the disk": total.ssd,
         "beginnings known, not known": f"{stats.hits}, {stats.misses}",
         "kept, given up": f"{stats.checkpoints}, {stats.evicted}",
-        "shapes of windows recorded": recorded,
+        "records, of windows and others": f"{len(ops.recorded)}, {len(ops._small)}",  # noqa: SLF001  # each has memory
         "slots at the end": gauges["slots"],
     }
