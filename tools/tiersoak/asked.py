@@ -45,7 +45,7 @@ class Shape:
 
 
 BROAD = Shape((0, 300, 1400), (3, 2, 2), (8, 160), (8, 40))
-NARROW = Shape((0, 66), (2, 1), (3, 9), (3, 6))
+NARROW = Shape((0, 66), (1, 2), (3, 9), (3, 6))
 """What the interpreter manages: a pass over a prompt takes it some seconds, and so does a window."""
 
 BRIEF = Shape((0,), (2,), (3, 5), (2, 3))
