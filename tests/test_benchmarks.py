@@ -23,7 +23,9 @@ SMALL = {
     "storage.py": ["--gigabytes", "0.02", "--tokens", "10", "--experts", "16", "--threads", "1"],
     "windows.py": ["--rounds", "1"],
 }
-NEED_A_GPU = {f"gpu_{what}.py" for what in ("choosing", "decode", "matvec", "prompt", "quality", "resident", "upload")}
+NEED_A_GPU = {
+    f"gpu_{what}.py" for what in ("bring", "choosing", "decode", "matvec", "prompt", "quality", "resident", "upload")
+}
 
 
 def test_none_is_forgotten():

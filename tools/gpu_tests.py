@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests/gpu", "tests/ops/gpu", "tests/ops/prompt", "tests/ops/tiers")
 
 # Plugins of that machine may warn, and warnings of its versions are no errors of ours.
-QUIET = ("-v", "--no-header", "-p", "no:benchmark", "-p", "no:randomly", "-W", "default", "-o", "addopts=")
+QUIET = (
+    "-v", "--no-header", "-p", "no:benchmark", "-p", "no:randomly", "-W", "default", "-o", "addopts=",
+    "--import-mode=importlib",  # files of one name in two folders
+)  # fmt: skip
 
 
 def run(arguments: Sequence[str], before: Sequence[str] = (), **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,18 +2,19 @@
 
     python tools/gpu_tiers.py [--only speed] [--within 540] [--json bench/results/h200-tiers.json]
 
-*bytes*: `correct` compares predictions of windows of 1, 2, 4 and 8 rows, eager and replayed, with 0%, a third and all
-of the experts in slots, every split, slots changing between windows, byte for byte against the network that has them
-all; a worker that dies and one that stalls fail their window and no other. `correct_prompts` does so for residuals of
-prompts through rings of one, twelve and 96 buffers; `correct_disk` does both while most experts lie on a disk and RAM
-holds a twentieth, a fifth and all of them. All on a file of four layers in the released shapes.
+*bytes*: `correct` compares 10,800 windows of 1, 2, 4 and 8 rows, eager and replayed, with 0%, a third and all of the
+experts in slots, every split, slots changing between windows, byte for byte against the network that has them all; a
+worker that dies and one that stalls fail their window and no other. `correct_prompts` does so for residuals of prompts
+through rings of one, twelve and 96 buffers; `correct_disk` does both while most experts lie on a disk and RAM holds a
+twentieth, a fifth and all of them. All on a file of four layers in the released shapes.
 
 *speed*, on the 126-billion-parameter file of `strata.lab.synthetic` (54 GiB, written to --scratch if not there):
 `bandwidths` of RAM, link, VRAM and tensor cores; `host`, the CPU's kernels on all threads; `decode` with all experts in
 VRAM, none, and half (those of the last half of the layers, as a layer split places them), taking turns; `prompt_none`,
-8,192 tokens without an expert in VRAM; `caps`, windows of four rows under caps of 24 and 12 GB with skewed routing and
-slots that have learned, in turns with all experts in VRAM; `prompt_cap24`, short prompts there; `restore`, the first
-token of a conversation of 32,768 tokens that is brought back from RAM and from --disk; `nodes` of recorded windows.
+8,192 tokens without an expert in VRAM; `prompt_rings`, the same through rings of several shapes; `caps`, windows of
+four rows under caps of 24 and 12 GB with skewed routing and slots that have learned, in turns with all experts in VRAM;
+`prompt_cap24`, short prompts there; `restore`, the first token of a conversation of 32,768 tokens that is brought back
+from RAM and from --disk; `nodes` of recorded windows.
 
 Needs torch, Triton, NumPy and Numba. Everything runs once on the small file first, while the large one is written, so
 that kernels are compiled; --warm leaves that out where it has been done. Parts run in a process of their own, each with

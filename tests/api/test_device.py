@@ -21,7 +21,7 @@ from strata.loading.sizes import shapes_of, sizes_of
 from strata.memory import budget
 from strata.model import ModelConfig, load_config, load_weights
 from strata.model.config import Mixer
-from strata.ops.gpu.size import PASS_MOST
+from strata.ops.gpu.size import USUAL
 from support.hollow import hollow
 from support.network import network
 from support.stored import write_stored
@@ -31,7 +31,7 @@ CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
 
 def plan(card: Card, weights: int, c: ModelConfig, conversations: int, *, drafts: bool) -> Placement:
     """A model of which only the bytes of its weights and its dimensions are known, whole on a card of its own."""
-    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=PASS_MOST)
+    shapes = shapes_of(replace(c, mtp=drafts), tensor_cores=card.capability >= TENSOR_CORES, short=USUAL)
     sizes = budget.Sizes(
         c.name, c.context, weights, shapes.cells, draft=int(drafts), draft_cells=shapes.draft_cells, work=shapes.work
     )

@@ -6,6 +6,7 @@ taken, not where it was planned.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -345,3 +346,11 @@ def test_a_model_begins_warm_the_second_time_and_takes_another_share_as_planned(
         with pytest.raises(RequestError, match="are needed without a single routed expert"):
             model.resize(many // 2)
     assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".profile"]
+
+
+def test_what_a_person_should_hear_of_it_comes_with_the_engine(monkeypatch) -> None:
+    built = gpu._built
+    monkeypatch.setattr(gpu, "_built", lambda *given: replace(built(*given), notes=("9 kernels were compiled",)))
+    with load("pebble") as model:
+        assert model.ready.device == "cuda:0"
+        assert model.ready.notes == ("9 kernels were compiled",)

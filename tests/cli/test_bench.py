@@ -2,6 +2,9 @@
 
 import json
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -64,6 +67,22 @@ def test_it_measures_everything_and_says_under_which_conditions(tiny, tmp_path) 
 def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(flags, said, capsys) -> None:
     assert main(["bench", *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_roofline_is_of_the_model_as_the_settings_place_it(monkeypatch, capsys) -> None:
+    asked: dict[str, object] = {}
+
+    @contextmanager
+    def load(_: str, **more: object) -> Iterator[SimpleNamespace]:
+        asked.update(more)
+        ops = SimpleNamespace(recorded={}, tier=object())
+        yield SimpleNamespace(network=SimpleNamespace(ops=ops), ready=SimpleNamespace(placed="cuda:0 (Abacus 9): 1 GB"))
+
+    monkeypatch.setattr("strata.api.load", load)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert main(["bench", "roofline", "--vram", "24GB"]) == 1
+    assert (asked["vram"], asked["drafts"], asked["ram"]) == (24 * 10**9, True, None)
+    assert "experts are all in the GPU's memory; this one is on cuda:0 (Abacus 9): 1 GB." in capsys.readouterr().err
 
 
 def test_a_roofline_needs_a_gpu() -> None:

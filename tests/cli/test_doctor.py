@@ -78,6 +78,7 @@ def test_verdicts_are_honest(box, cards) -> None:
 def test_what_a_card_is_good_for_is_said() -> None:
     used = verdicts(facts(gpus=(CARD,)), Box(None, "cuda:0", "cuda:0 (RTX): 1 GB of weights"))[2:]
     assert [(v.level, "ran on cuda:0 (RTX): 1 GB of weights." in v.text) for v in used] == [(Level.GOOD, True)]
+    assert "as many experts there as fit and the others in RAM" in used[0].text
     full = verdicts(facts(gpus=(CARD,)), Box(why="the card is full"))[2:]
     assert [v.text for v in full] == ["No GPU is used: the card is full."]
     plain = facts(gpus=(CARD,), packages={"torch": "2.13.0+cpu"})

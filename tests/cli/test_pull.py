@@ -79,7 +79,7 @@ def test_ctrl_c_leaves_what_the_next_pull_goes_on_with(site, tmp_path) -> None:
     """A process of its own, stopped in the middle: the line stalls after four megabytes."""
     name = "pebble-IQ3_XXS.gguf"
     site.faults[name] = Fault(stall=4 << 20)
-    command = [sys.executable, "-m", "strata.cli", "pull", "maker/Pebble:IQ3_XXS"]
+    command = [sys.executable, "-m", "strata", "pull", "maker/Pebble:IQ3_XXS"]
     environment = os.environ | {"PYTHONPATH": str(SRC)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         own = tmp_path / "strata/models/maker/Pebble/.strata"

@@ -33,6 +33,15 @@ def test_plain_decode_on_cards_of_known_bandwidth(vram, hit_rate, cpu, link, tok
     assert found["ms"] == pytest.approx(found["dense_ms"] + max(found["hits_ms"], found["misses_ms"]))
 
 
+def test_both_sides_read_one_memory():
+    alone = {"vram_gbs": 4300, "ram_gbs": 80, "link_gbs": 55}
+    beside = {"ram_beside_link_gbs": 45, "link_beside_ram_gbs": 35}
+    arm = {"facts": FACTS, "met": {"decode": met(0)}}
+    apart, together = (window(speeds, arm, "decode") for speeds in (alone, alone | beside))
+    assert together["misses_ms"] == pytest.approx(apart["misses_ms"] * 135 / 80)
+    assert together["dense_ms"] == apart["dense_ms"]
+
+
 def test_a_prompt_is_bound_by_the_link_or_by_the_tensor_cores():
     facts = {"expert_bytes": 43e9 / 24_576}
     part = {"facts": facts, "brought": {"8192": 24_576}}

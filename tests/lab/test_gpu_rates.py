@@ -49,6 +49,39 @@ def test_a_kernel_that_copies_wrongly_is_noticed(card, monkeypatch):
         card.read()
 
 
+def test_the_way_to_the_first_kernel_is_no_speed_of_the_card(monkeypatch):
+    """A card on which a kernel takes 100 us, and its first launch in a row is on its way for 30."""
+    clock, idle = 0.0, True
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            self.at = 0.0
+
+        def record(self) -> None:
+            nonlocal idle
+            self.at, idle = clock, True
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, ended: "Event") -> float:
+            return (ended.at - self.at) * 1e3
+
+    def work(*_: object, **__: object) -> None:
+        nonlocal clock, idle
+        clock += 130e-6 if idle else 100e-6
+        idle = False
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(gpu, "_stream", work)
+    made = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *size, **more: made(*size, **more | {"device": "cpu"}))
+    monkeypatch.setattr(torch, "empty_like", lambda like: like)
+    card = Gpu(torch.device("cuda"), Pace(rounds=3), 1 << 20, BYTES)
+    assert card.copy().median == pytest.approx(2 * (1 << 20) / 1e9 / 100e-6, rel=0.05)
+
+
 def test_experts_are_brought(card, monkeypatch):
     brought = []
     real = torch.zeros

@@ -8,9 +8,11 @@ import torch
 
 from strata.gguf import open_model
 from strata.lab.synthetic.__main__ import main
-from strata.lab.synthetic.shapes import Synthetic, tensors
+from strata.lab.synthetic.shapes import Synthetic, metadata, tensors
+from strata.lab.synthetic.words import EOS
 from strata.model import Network, load_config, load_weights, take_inventory
 from strata.ops import bind
+from strata.text import ChatTemplate, Tokenizer
 
 
 def test_the_whole_file_is_the_released_one_in_size():
@@ -43,3 +45,25 @@ def test_a_short_one_is_read_and_computed(tmp_path, capsys):
 def test_a_type_that_does_not_exist(tmp_path, capsys):
     assert main([str(tmp_path / "m.gguf"), "--gate-up", "Q9"]) == 1
     assert "Q9" in capsys.readouterr().err
+
+
+def test_any_text_can_be_asked_and_any_answer_shown():
+    header = metadata(Synthetic())
+    tokenizer, template = Tokenizer.from_metadata(header), ChatTemplate.from_metadata(header)
+    assert tokenizer.size == 248320
+    assert tokenizer.unused_ids == frozenset()  # every token that comes out likeliest may be said, as it was computed
+    assert tokenizer.decode(tokenizer.encode("Größe 7\n")) == "Größe 7\n"
+    assert tokenizer.decode([256, 257, 248319]) == " aaaa aaab ocyx"
+    prompt = template.render([{"role": "user", "content": "Count <|im_end|>"}])
+    ids = tokenizer.encode_prompt(prompt)
+    assert [i for i in ids if i in tokenizer.control_ids] == [EOS + 1, EOS + 2, EOS + 1]
+    assert tokenizer.decode(ids, special=True).endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert load_config(header).ple.eos == EOS
+    template.close()
+
+
+def test_a_small_vocabulary_ends_with_its_control_tokens(tmp_path, capsys):
+    tokenizer = Tokenizer.from_metadata(metadata(Synthetic(vocabulary=259)))
+    assert tokenizer.eos_ids == (258, 256)
+    assert main([str(tmp_path / "m.gguf"), "--vocabulary", "258"]) == 1
+    assert "a vocabulary has 259 to 457232 tokens, not 258" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ class Process:
     """A server started by its command."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "strata.cli", "serve", *arguments]
+        command = [sys.executable, "-m", "strata", "serve", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CONFIG_HOME": "/nonexistent", **environment}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
@@ -319,7 +320,7 @@ def test_models_of_a_config_file_are_served(tmp_path) -> None:
         process.process.terminate()
         code, log = process.ends()
         assert code == 0, log
-        assert "pebble: loaded in" in log
+        assert re.search(r"pebble: loaded in [\d.]+ s, on cpu: [\d.]+ MB of weights", log), log
         assert (tmp_path / "kept" / "pebble").is_dir()
     finally:
         if process.process.poll() is None:

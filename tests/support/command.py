@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "strata.cli"]
+COMMAND = [sys.executable, "-m", "strata"]
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ def released(experts: float = 43.0, dense: float = 4.0) -> Sizes:
         dense=int(dense * GB),
         draft=820_000_000,
         layers=(ExpertLayer(512, stored * 103 // 100, stored, stored + 3 * 4096),) * 48,
-        transit=460_000_000 * stored // 2_176_000,
+        transit=600_000_000 * stored // 2_176_000,
         table=28_800_138_240,
         row=1440,
         cells=cells,

@@ -16,8 +16,9 @@ from strata.memory.slots import SlotCache
 from strata.model import Network
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers import measure
+from strata.ops.tiers.landing import PER_PROCESSOR
 from strata.ops.tiers.prompts import streaming
-from strata.ops.tiers.sizes import BUFFERS
+from strata.ops.tiers.sizes import BUFFERS, LANDING
 from strata.ops.tiers.tier import Tier, TierOptions
 
 SKEW = 0.86
@@ -51,12 +52,15 @@ class Arm:
         if self.tier is not None:
             self.tier.close()
 
-    def reading(self, *, buffers: int = BUFFERS, rows: int = 4096) -> Streaming:
-        """Let its prompts fetch what they lack, in passes of so many rows."""
+    def reading(
+        self, *, buffers: int = BUFFERS, landing: int = LANDING, each: int = PER_PROCESSOR, rows: int = 4096
+    ) -> Streaming:
+        """Let its prompts fetch what they lack, in passes of so many rows; see `streaming` for the others."""
         assert self.tier is not None
         moes: Any = [layer.moe for layer in self.network.weights.layers]
         config, ops = self.network.config, self.network.ops
-        coming = streaming(self.tier, moes, config.moe.topk, moes[0].choosing.device, buffers=buffers)
+        device = moes[0].choosing.device
+        coming = streaming(self.tier, moes, config.moe.topk, device, buffers=buffers, landing=landing, each=each)
         ops.lacks(coming, rows=rows)  # type: ignore[attr-defined]
         return coming
 
@@ -86,7 +90,8 @@ def build(name: str, model: Model) -> Arm:
         cache = Fixed(model.classes, each, [(layer, expert) for layer in half for expert in range(each)])
         network, tier = model.network(cache, cache.slots, replace(options, every=0), ahead=name == "none")
     if tier is not None:
-        costs = measure.calibrate(tier)
+        alone = measure.calibrate(tier)
+        costs = measure.balance(tier) if model.device.type == "cuda" else alone
         held = int((tier.cache.slot_of >= 0).sum())
         placed |= {
             "slots": held, "share": round(held / (model.layers * each), 4), "costs_us": asdict(costs),

@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def bandwidths(session: Session) -> dict[str, Any]:
         size = int(session.sizes.gigabytes * 1e9) // 4096 * 4096
         keep("vram_gbs", _timed(size, *_vram_read(size)))
         keep("vram_copy_gbs", _timed(2 * size, *_vram_copy(size)))
-        for name, rounds in _links(size // 4).items():
+        for name, rounds in (_links(size // 4) | _both(size // 4)).items():
             keep(name, rounds)
         keep("matmul_tflops", _matmul())
     return found
@@ -95,6 +96,38 @@ def _links(size: int) -> dict[str, list[float]]:
         "link_gbs": _timed(size, lambda: there.copy_(here, non_blocking=True)),
         "link_back_gbs": _timed(size, lambda: here.copy_(there, non_blocking=True)),
     }
+
+
+def _both(size: int) -> dict[str, list[float]]:
+    """RAM read by the threads that tiers have while the link reads other RAM: each side's rate beside the other.
+
+    As many copies are launched at once as outlast two readings of all the memory by the threads; the last reading that
+    ends before the copies do counts.
+    """
+    from experts_pool import plain_read
+    from strata.loading import tiers
+
+    here = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
+    there = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    run = plain_read(np.ones(4 * size, np.uint8), len(tiers.processors(None)))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    found: dict[str, list[float]] = {"ram_beside_link_gbs": [], "link_beside_ram_gbs": []}
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        begin.record()
+        for _ in range(12):
+            there.copy_(here, non_blocking=True)
+        end.record()
+        rate = 0.0
+        while not end.query():
+            began = time.perf_counter()
+            run()
+            if not end.query():
+                rate = 4 * size / (time.perf_counter() - began) / 1e9
+        end.synchronize()
+        found["ram_beside_link_gbs"].append(rate)
+        found["link_beside_ram_gbs"].append(12 * size / begin.elapsed_time(end) / 1e6)
+    return found
 
 
 def _matmul(size: int = 8192) -> list[float]:

@@ -5,7 +5,8 @@ computed while missing ones come. Of a window
 
     time = (dense weights + recurrent states) / VRAM + max(hits / VRAM, misses / (link + RAM))
 
-for the CPU reads what it computes itself, at the RAM's pace, while the link brings the rest. Of a prompt, whose missing
+for the CPU reads what it computes itself, at the RAM's pace, while the link brings the rest. Both read the same RAM, so
+their rates are those that each has beside the other, where these were measured. Of a prompt, whose missing
 experts all come over the link,
 
     time = max(missing experts / link, operations / tensor cores)
@@ -45,7 +46,8 @@ def window(speeds: Mapping[str, float], arm: Mapping[str, Any], what: str) -> di
     """Milliseconds of a window; None where something was not measured.
 
     Args:
-        speeds: GB/s, `vram_gbs`, `link_gbs` and `ram_gbs`.
+        speeds: GB/s, `vram_gbs`, `link_gbs` and `ram_gbs`; of these two at the same time `link_beside_ram_gbs` and
+            `ram_beside_link_gbs`.
         arm: `facts` in bytes, and `met`, experts a window, under ``what``.
         what: decode, window1 or window4.
     """
@@ -55,7 +57,8 @@ def window(speeds: Mapping[str, float], arm: Mapping[str, Any], what: str) -> di
     dense = _ms(facts["dense_bytes"] + facts["state_bytes"], speeds["vram_gbs"])
     hits = _ms(met["resident"] * facts["slot_bytes"], speeds["vram_gbs"])
     missing = met["by_link"] + met["by_host"]
-    misses = _ms(missing * facts["expert_bytes"], speeds["link_gbs"] + speeds["ram_gbs"])
+    link = speeds.get("link_beside_ram_gbs", speeds["link_gbs"])
+    misses = _ms(missing * facts["expert_bytes"], link + speeds.get("ram_beside_link_gbs", speeds["ram_gbs"]))
     return {"ms": dense + max(hits, misses), "dense_ms": dense, "hits_ms": hits, "misses_ms": misses}
 
 

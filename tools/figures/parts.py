@@ -46,6 +46,7 @@ PARTS: dict[str, Part] = {
     "host": Part(host.host, 90),
     "decode": Part(_decode, 240, ("resident", "none", "half"), large=True),
     "prompt_none": Part(prompts.none, 70, ("none",), large=True),
+    "prompt_rings": Part(prompts.rings, 60, ("none",), large=True),
     "caps": Part(_caps, 120, ("resident", "cap24", "cap12"), large=True),
     "prompt_cap24": Part(prompts.cap24, 60, ("cap24",), large=True),
     "restore": Part(restore.restore, 90, ("resident",), large=True),

@@ -1,6 +1,8 @@
 """Prompts whose experts come from RAM."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from figures.session import Session, synchronise
 from figures.summary import median
 from figures.windows import ids, learn
 from strata.model import Network
-from strata.ops.tiers.prompts import Shelf
+from strata.ops.tiers.landing import Landing
 
 
 def read(network: Network, tokens: int, seed: int, device: torch.device) -> float:
@@ -71,23 +73,87 @@ def cap24(session: Session) -> dict[str, Any]:
     return found
 
 
+RINGS = ((96, 3, 8), (96, 3, 3), (96, 3, 16), (96, 2, 8), (96, 6, 8), (48, 6, 8), (192, 3, 8))
+"""Buffers, landing places, and programs for each multiprocessor; a group is a third of the buffers."""
+
+
+def rings(session: Session) -> dict[str, Any]:
+    """The long prompt with no expert in VRAM in one pass, through rings of several shapes that take turns."""
+    (arm,) = session.arms("none").values()
+    sizes, device = session.sizes, session.device
+    found: dict[str, Any] = {"tokens": sizes.prompt, "rounds": {}}
+    if device.type == "cuda":
+        found |= landed(arm, device)
+        session.say(f"{found}")
+    for turn in session.rounds():
+        for buffers, places, each in RINGS:
+            arm.reading(buffers=buffers, landing=places, each=each, rows=sizes.prompt)
+            speed = read(arm.network, sizes.prompt, 1000 + turn, device)
+            key = f"{buffers} buffers, {places} places, {each} programs"
+            session.say(f"round {turn + 1}: {key}: {speed:.1f} tokens/s")
+            if turn >= 0:
+                found["rounds"].setdefault(key, []).append(round(speed, 1))
+        if turn >= 0:
+            found["medians"] = {key: median(some) for key, some in found["rounds"].items()}
+            session.keep(found)
+    return found
+
+
+def landed(arm: Arm, device: torch.device) -> dict[str, Any]:
+    """Microseconds of an expert: copied with its neighbours, copied alone, and made to planes by so many programs."""
+    assert arm.tier is not None
+    sources = [one.source for one in arm.tier.layers]
+    most = min(32, arm.tier.table.shape[1] // 2)
+    to = torch.arange(most, dtype=torch.int32, device=device)
+    slots = torch.zeros((most, max(one.layout.nbytes for one in sources)), dtype=torch.uint8, device=device)
+    found: dict[str, Any] = {}
+    here = slots[:, : sources[0].layout.nbytes]
+    for each in sorted({each for _, _, each in RINGS}):
+        area = Landing(sources, most, device, arm.tier.ram.cuts, each=each)
+        for name, step in (("together", 1), ("alone", 2)):
+            addresses = arm.tier.ram.addresses[0, : most * step : step]
+            took = _microseconds(partial(area.fetch, sources[0], 0, addresses, range(most)))
+            found[f"copied_{name}_us"] = round(took / most, 2)
+        took = _microseconds(partial(area.bring, sources[0], here, 0, most, to))
+        found[f"made_by_{each}_us"] = round(took / most, 2)
+    return found
+
+
+def _microseconds(body: Callable[[], Any], times: int = 8) -> float:
+    """Of a launch, on the device's clock."""
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    body()
+    began.record()
+    for _ in range(times):
+        body()
+    ended.record()
+    ended.synchronize()
+    return float(1e3 * began.elapsed_time(ended) / times)
+
+
 def link(arm: Arm, device: torch.device, groups: int = 16) -> float:
-    """GB/s of experts that the product's own kernel brings one group after the other, with nothing beside."""
+    """GB/s of experts that windows' kernel brings one group after the other, with nothing beside."""
     assert arm.tier is not None
     tier = arm.tier
     experts = tier.table.shape[1]
     most = min(32, experts)
-    shelf = Shelf(tier, most, device)
-    ring = torch.zeros((most, max(one.source.layout.nbytes for one in tier.layers)), dtype=torch.uint8, device=device)
+    heaviest = max(one.source.nbytes for one in tier.layers)
+    stage = torch.zeros(most * heaviest, dtype=torch.uint8, device=device)
+    slots = torch.zeros((most, max(one.source.layout.nbytes for one in tier.layers)), dtype=torch.uint8, device=device)
+    to, count = (
+        torch.arange(most + 1, dtype=torch.int32, device=device)[part] for part in (slice(most), slice(-1, None))
+    )
+    chosen = [
+        torch.arange(first, first + most, dtype=torch.int32, device=device)
+        for first in (group * most % (experts - most + 1) for group in range(groups))
+    ]
     took = 0.0
     for turn in range(2):
-        layer = turn % len(tier.layers)
-        here = ring[:, : shelf.layout(layer).nbytes]
+        source = tier.layers[turn % len(tier.layers)].source
         synchronise(device)
         began = time.perf_counter()
-        for group in range(groups):
-            first = group * most % (experts - most + 1)
-            shelf.bring(layer, here, range(first, first + most), range(most))
+        for some in chosen:
+            source.launch(slots[:, : source.layout.nbytes], stage, some, to, count, most)
         synchronise(device)
         took = time.perf_counter() - began
     return groups * most * tier.layers[1 % len(tier.layers)].source.nbytes / took / 1e9

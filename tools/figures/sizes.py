@@ -35,7 +35,7 @@ class Sizes:
     passes: tuple[int, ...] = (4096, 8192)
     shorts: tuple[int, ...] = (17, 200, 1000)
     lengths: tuple[int, ...] = (17, 200, 700, 4100)
-    times: int = 6
+    times: int = 300
     megabytes: int = 512
     gigabytes: float = 4.0
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from figures.correct import predictions, residuals
+from figures.correct import computed, different, residuals
 from figures.model import Model
 from figures.session import Session
 from strata.errors import StrataError
@@ -21,6 +21,9 @@ from strata.ops.tiers.tier import TierOptions
 
 SHARES = ((0.0, 0.05), (1 / 3, 0.2), (1 / 3, 1.0))
 """Of the experts in slots, and in RAM."""
+
+TIMES = 40
+"""Windows of each shape at most: most of them wait for the disk."""
 
 
 @contextmanager
@@ -39,16 +42,15 @@ def stock(model: Model, share: float) -> Iterator[Stock]:
 
 
 def disk(session: Session) -> dict[str, Any]:
-    """Predictions and residuals with slots that change and experts that come and go in RAM.
+    """Windows and prompts with slots that change and experts that come and go in RAM.
 
     Raises:
         StrataError: a byte differs, or nothing was read from the disk where there was no room.
     """
-    model, times, lengths = (
-        Model(session.small_path, session.device, session.sizes.context), session.sizes.times, session.sizes.lengths,
-    )  # fmt: skip
+    model = Model(session.small_path, session.device, session.sizes.context)
+    times, lengths = min(TIMES, session.sizes.times), session.sizes.lengths
     network, _ = model.network(ahead=True)
-    expected, read = predictions(network, 7, times), {n: residuals(network, n) for n in lengths}
+    expected, read = computed(network, 7, times), {n: residuals(network, n) for n in lengths}
     del network
     found: dict[str, Any] = {"windows": len(expected), "different": 0}
     for slots, share in SHARES:
@@ -61,9 +63,9 @@ def disk(session: Session) -> dict[str, Any]:
             network, tier = model.network(cache, total, options, ram=ram, ahead=len(found) == 2)
             assert tier is not None
             name = f"{slots:.0%} in VRAM, {share:.0%} in RAM"
-            wrong = sum(a != b for a, b in zip(expected, predictions(network, 7, times), strict=True))
+            wrong = different(expected, computed(network, 7, times))
             rows = sum(int((residuals(network, n) != read[n]).any(1).sum()) for n in lengths)
-            wrong += sum(a != b for a, b in zip(expected, predictions(network, 7, times), strict=True))
+            wrong += different(expected, computed(network, 7, times))
             found["different"] += wrong + rows
             found[name] = {"windows": wrong, "rows": rows, **asdict(tier.total), "ram": asdict(here.stats)}
             session.say(f"{name}: {wrong} windows and {rows} rows of prompts differ; {here.stats}")

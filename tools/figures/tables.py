@@ -194,7 +194,8 @@ def bandwidths(found: Mapping[str, Any]) -> str:
     words = {
         "ram_gbs": "RAM, read by all threads", "ram_file_gbs": "the same in the pages of the model's file",
         "vram_gbs": "VRAM, read", "vram_copy_gbs": "VRAM, copy, read and written", "link_gbs": "link, copy to the GPU",
-        "link_back_gbs": "link, copy back", "matmul_tflops": "products of float16, TFLOPS",
+        "link_back_gbs": "link, copy back", "ram_beside_link_gbs": "RAM, read by the threads while the link copies",
+        "link_beside_ram_gbs": "the link meanwhile", "matmul_tflops": "products of float16, TFLOPS",
     }  # fmt: skip
     rows = [[text, f"{found[name]:.1f}"] for name, text in words.items() if name in found]
     return table(["GB/s", ""], rows) if rows else NOT

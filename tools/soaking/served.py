@@ -54,7 +54,7 @@ class Server:
         environment = os.environ | {"PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "strata.cli", *self.arguments], stderr=log, stdout=log, env=environment
+                [sys.executable, "-m", "strata", *self.arguments], stderr=log, stdout=log, env=environment
             )
         self.pid = self._process.pid
         self.port = self.engine = 0

@@ -71,6 +71,7 @@ class Placement:
     kept: int = 0
     parked: int | None = None
     plan: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def on_gpu(cls, made: "Plan", index: int, name: str, taken: "Taken | None" = None) -> "Placement":

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -189,10 +190,12 @@ class Built:
     Attributes:
         network: it.
         tier: of its experts, if not all are there.
+        notes: what a person should hear of it.
     """
 
     network: "Network"
     tier: "Tier | None"
+    notes: tuple[str, ...] = ()
 
 
 def network(
@@ -240,7 +243,7 @@ def network(
     if on_load:
         on_load(total, total)
     taken = None if before is None else _taken(made, before - (_free(device) or 0))
-    return built.network, Placement.on_gpu(made, card.index, card.name, taken)
+    return built.network, replace(Placement.on_gpu(made, card.index, card.name, taken), notes=built.notes)
 
 
 class _Told:
@@ -291,17 +294,19 @@ def _built(
                 ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
             return Network(config, moved, cast("Ops", ops))
 
+        said = ""
         with tiers.still(tier):
             if device.type == "cuda":
-                compile_ahead(replace(assembled(graphs=False), drafts=drafts), card)
+                said = compile_ahead(replace(assembled(graphs=False), drafts=drafts), card, partial(sent, 0))
             found = assembled(graphs=True)
             if device.type == "cuda":
                 warm(replace(found, drafts=drafts))
+                tiers.balance(tier)
     except BaseException:
         if tier is not None:
             tier.close()
         raise
-    return Built(found, tier)
+    return Built(found, tier, (said,) if said else ())
 
 
 def _free(device: "torch.device") -> int | None:
@@ -348,32 +353,39 @@ def _whole_or_less(made: "Plan", build: "Callable[[Plan], Built]") -> "tuple[Bui
         made = smaller
 
 
-def compile_ahead(network: "Network", card: Card) -> None:
+def compile_ahead(network: "Network", card: Card, on_each: "Callable[[], object]" = lambda: None) -> str:
     """Compile what `warm` launches and is not on disk yet, several kernels at once.
 
-    The first start with a new card or a new version compiles some 190 kernels, of which each takes about a second.
+    The first start with a new card or a new version compiles some 190 kernels, of which each takes seconds. What no
+    kernel has computed is zeros meanwhile, so whoever looks up rows of a table by number finds the first.
 
     Args:
         network: without graphs. Its memory keeps what it had, for nothing is launched.
         card: for which.
+        on_each: called after each kernel.
+
+    Returns:
+        What a person should hear of it; empty if it was nothing.
     """
     from strata.ops.kernels.ahead import FEW, compile_all
     from strata.ops.kernels.launches import Target, missing, noted
-    from strata.ops.ngram.host import HostTable
 
-    tables = [layer.ple.table for layer in network.weights.layers if layer.ple is not None]
-    if any(isinstance(table, HostTable) or getattr(table, "planes", table) is None for table in tables):
-        return  # the host, or torch itself, would look rows up by numbers that no kernel has computed
     target = Target(card.capability)
     wanted = missing(noted(lambda: warm(network)), target)
-    if len(wanted) > FEW:
-        began = time.monotonic()
-        log.info("%s: compiling %d kernels, once for this card and version", card.name, len(wanted))
-        try:
-            compile_all(wanted, target, len(os.sched_getaffinity(0)))
-        except StrataError as wrong:
-            log.warning("%s; they are compiled one after another, which takes minutes", wrong)
-        log.info("%s: compiled %d kernels in %.0f s", card.name, len(wanted), time.monotonic() - began)
+    if len(wanted) <= FEW:
+        return ""
+    began = time.monotonic()
+    log.info("%s: compiling %d kernels, once for this card and version", card.name, len(wanted))
+    try:
+        compile_all(wanted, target, len(os.sched_getaffinity(0)), on_each)
+    except StrataError as wrong:
+        said = f"{wrong}; they are compiled one after another, which takes minutes"
+        log.warning("%s", said)
+        return said
+    took = time.monotonic() - began
+    said = f"{len(wanted)} kernels were compiled in {took:.0f} s, once for {card.name} and this version"
+    log.info("%s", said)
+    return said
 
 
 def _wishes(vocabulary: int) -> "list[Wish]":

@@ -18,7 +18,7 @@ from strata.model.kv import DEVICE_TYPES, TYPES, token_bytes
 from strata.model.weights import KEPT
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.gpu.pool import KINDS, WINDOW_CONVERSATIONS, head_config, pool_bytes
-from strata.ops.gpu.size import LONGEST, PASS_MOST, work_bytes
+from strata.ops.gpu.size import LONGEST, USUAL, work_bytes
 from strata.ops.planes import LAYOUTS, layout
 from strata.ops.qsa.pages import PAGE
 
@@ -134,18 +134,11 @@ def shapes_of(c: ModelConfig, *, tensor_cores: bool = True, short: int = SHORT_P
     return Shapes(trunk, head, Cells(kinds, PAGE, each=trunk.each), work_of(c, tensor_cores=tensor_cores, short=short))
 
 
-def work_of(c: ModelConfig, *, tensor_cores: bool, short: int = PASS_MOST) -> Work:
+def work_of(c: ModelConfig, *, tensor_cores: bool, short: int = USUAL) -> Work:
     """Scratch memory. Without tensor cores prompts are read by windows' kernels, and there is no choice of a length."""
     if tensor_cores:
-        most = work_bytes(c, tensor_cores=True, rows=LONGEST)
-        return Work(
-            FIXED,
-            least=most * short // LONGEST,
-            least_rows=short,
-            most=most,
-            most_rows=LONGEST,
-            usual=most * PASS_MOST // LONGEST,
-        )
+        least, usual, most = (work_bytes(c, tensor_cores=True, rows=rows) for rows in (short, USUAL, LONGEST))
+        return Work(FIXED, least=least, least_rows=short, most=most, most_rows=LONGEST, usual=usual)
     without = work_bytes(replace(c, context=0), tensor_cores=False)
     block = work_bytes(replace(c, context=c.qsa.ratio), tensor_cores=False) - without
     return Work(FIXED + without, block, c.qsa.ratio, least_rows=SHORT_PASS, most_rows=SHORT_PASS)

@@ -140,6 +140,14 @@ def build(
     return tier
 
 
+def balance(tier: "Tier | None") -> None:
+    """Share misses out by what they cost where host and link are at work together."""
+    from strata.ops.tiers import measure
+
+    if tier is not None and tier.options.room:
+        log.info("experts in tiers, both sides at work: %s", measure.balance(tier))
+
+
 class Source:
     """A model's file, for experts beyond RAM.
 

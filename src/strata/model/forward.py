@@ -7,6 +7,7 @@ conversation alone.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -44,25 +45,31 @@ def trunk(ops: Ops, w: weights.Weights, batch: Batch) -> Streams:
     for number, layer in enumerate(w.layers):
         ops.layer(batch, number)
         if layer.ple is not None:
-            gated = ops.ngram_gate(residual, ops.ngram_rows(asked[number], layer.ple), layer.ple)
-            residual = ops.ngram_smooth(residual, gated, batch, layer.ple)
+            residual = _embedded(ops, layer.ple, residual, asked.pop(number), batch)
         residual = block(ops, layer, residual, batch, number, sparse=True)
     ops.layer(batch, len(w.layers))
     return residual
 
 
+def _embedded(ops: Ops, w: weights.Ple, residual: Streams, asked: Any, batch: Batch) -> Streams:
+    """Add n-grams to the streams. Nothing of it outlives the call: its rows are as wide as the streams."""
+    return ops.ngram_smooth(residual, ops.ngram_gate(residual, ops.ngram_rows(asked, w), w), batch, w)
+
+
 def block(ops: Ops, layer: weights.Layer, residual: Streams, batch: Batch, number: int, *, sparse: bool) -> Streams:
     """One layer: mixer and experts, each between a read and a write of the streams."""
     m, inject = ops.hc_read(residual, layer.attn_hc)
-    w = layer.mixer
-    if isinstance(w, weights.Gdn):
-        out = ops.gdn_output(ops.gdn_mix(ops.gdn_project(m, w), batch, number, w), w)
-    else:
-        out = ops.qsa_output(ops.qsa_attend(ops.qsa_project(m, batch, w), batch, number, w, sparse=sparse), w)
-    residual = ops.hc_write(residual, out, inject)
+    residual = ops.hc_write(residual, _mixed(ops, layer.mixer, m, batch, number, sparse=sparse), inject)
     m, inject = ops.hc_read(residual, layer.mlp_hc)
     out = ops.experts(m, ops.route(m, layer.moe), layer.moe)
     return ops.hc_write(residual, out, inject)
+
+
+def _mixed(ops: Ops, w: weights.Gdn | weights.Qsa, m: Any, batch: Batch, number: int, *, sparse: bool) -> Any:
+    """What a mixer adds. The streams alone hold on to it."""
+    if isinstance(w, weights.Gdn):
+        return ops.gdn_output(ops.gdn_mix(ops.gdn_project(m, w), batch, number, w), w)
+    return ops.qsa_output(ops.qsa_attend(ops.qsa_project(m, batch, w), batch, number, w, sparse=sparse), w)
 
 
 def head(ops: Ops, mixer: weights.HyperConnection, matrix: weights.Matrix, residual: Streams) -> Tensor:

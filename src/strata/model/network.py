@@ -89,7 +89,7 @@ class Network:
             residuals.append(done.residual)
             first = last
         self.ops.check()
-        return torch.cat(residuals)
+        return residuals[0] if len(residuals) == 1 else torch.cat(residuals)
 
     def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
         """Compute text tokens behind their states without committing any.

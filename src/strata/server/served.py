@@ -120,6 +120,14 @@ class Served:
         return self._ready
 
     @property
+    def where(self) -> str:
+        """Which device computes, with how much memory; and why no GPU does, where there is one. Empty for a script."""
+        ready = self._ready
+        if ready is None or not ready.placed:
+            return ""
+        return f"on {ready.placed}" + (f"; not on the GPU: {ready.why}" if ready.why else "")
+
+    @property
     def vocabulary(self) -> int:
         """Rows of the model's head; before it was ever loaded, the tokenizer's entries."""
         return self.tokenizer.size if self._ready is None else self._ready.vocabulary

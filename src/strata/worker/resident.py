@@ -225,7 +225,7 @@ class Resident:
             placed=str(placement),
             why=placement.why,
             plan=placement.plan,
-            notes=(learned.note,) if learned is not None and learned.note else (),
+            notes=(*placement.notes, *((learned.note,) if learned is not None and learned.note else ())),
         )
         return cls(
             scheduler,

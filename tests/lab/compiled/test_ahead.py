@@ -1,6 +1,7 @@
 """Kernels noted instead of launched, compiled by other processes, and then found on disk by the launch itself."""
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -14,14 +15,22 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from strata.errors import StrataError
+from strata.gguf import open_model
+from strata.loading import gpu, storage
+from strata.model import Network, load_config, load_weights
 from strata.ops.choice import gpu as choice
 from strata.ops.experts.slots import SlotLayout
+from strata.ops.gpu.ops import GpuOps
+from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.upload import Upload
 from strata.ops.kernels import ahead
 from strata.ops.kernels.ahead import compile_all
 from strata.ops.kernels.launches import Launch, Target, compiled, missing, noted
 from strata.ops.tiers.bring import sources
+from support.stored import write_stored
 
 TARGET = Target(90)
+CARD = gpu.Card(0, "Abacus 9", TARGET.arch, 24 * 10**9, 25 * 10**9)
 
 
 class NoCard:
@@ -67,7 +76,9 @@ def test_what_is_noted_is_compiled_elsewhere_and_found_by_its_launch(monkeypatch
     ]  # fmt: skip
     assert all((x == 7).all() for x in kept)
     assert missing(wanted, TARGET) == wanted
-    compile_all(wanted, TARGET, 2)
+    heard = []
+    compile_all(wanted, TARGET, 2, lambda: heard.append(1))
+    assert heard == [1, 1, 1]
     assert missing(wanted, TARGET) == []
     assert missing(wanted, Target(80)) == wanted
     hits = []
@@ -120,3 +131,33 @@ def test_constants_that_are_tuples_come_back_as_such():
     assert len(missing(found, TARGET)) == len(found) == 1
     compiled(found[0], TARGET)
     assert missing(found, TARGET) == []
+
+
+def test_a_table_beside_the_card_leaves_nothing_to_be_compiled_later(tmp_path, monkeypatch):
+    """The released one never fits: its rows are looked up by the host, meanwhile by numbers that are zeros."""
+    directory = open_model(write_stored(tmp_path / "m.gguf"))
+    config = load_config(directory.metadata)
+    weights, cpu = load_weights(directory, config), torch.device("cpu")
+    hosted, beside = storage.hosted(weights, directory, "direct", cpu)
+    wanted: dict[str, list[Launch]] = {}
+    heard: list[int] = []
+
+    def asked(where, launches, target, processes, on_each):
+        assert (target, processes > 0) == (TARGET, True)
+        wanted[where] = launches
+        on_each()
+
+    for where, those in (("there", weights), ("beside", hosted)):
+        monkeypatch.setattr(driver, "_active", NoCard())
+        monkeypatch.setattr(ahead, "compile_all", partial(asked, where))
+        moved = Upload(cpu).all(those)
+        ops = GpuOps(config, Pool(config, cpu, slots=2, cells=4096, kv=torch.bfloat16), cpu, graphs=False)
+        ops.lacks(None, table=storage.beside(moved))
+        with torch.inference_mode():
+            said = gpu.compile_ahead(Network(config, moved, ops), CARD, lambda: heard.append(1))
+        assert said == f"{len(wanted[where])} kernels were compiled in 0 s, once for Abacus 9 and this version"
+    assert set(wanted["beside"]) == set(wanted["there"])
+    assert len(wanted["there"]) > 100
+    assert heard == [1, 1]
+    assert beside.rows.waits.asked > 10
+    beside.close()

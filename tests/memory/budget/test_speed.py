@@ -96,7 +96,7 @@ def test_more_of_everything_is_never_slower() -> None:
         assert found is not None
         return found.best[0]
 
-    by_vram = [speed(vram) for vram in (8, 12, 16, 24, 32, 48, 80)]
+    by_vram = [speed(vram) for vram in (9, 12, 16, 24, 32, 48, 80)]
     assert by_vram == sorted(by_vram)
     by_ram = [speed(12, ram) for ram in (16, 24, 32, 48, 64, 128)]
     assert by_ram == sorted(by_ram)
@@ -113,7 +113,7 @@ def test_long_prompts_are_bound_by_what_is_slowest() -> None:
         return found.prompt, found.prompt_bound
 
     assert bound(Machine(12 * GB, 64 * GB))[1] == "the link"
-    assert bound(Machine(8 * GB, 24 * GB))[1] == "the SSD"
+    assert bound(Machine(9 * GB, 24 * GB))[1] == "the SSD"
     assert bound(Machine(141 * GB, 64 * GB))[1] == "computing"
 
 

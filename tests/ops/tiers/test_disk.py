@@ -18,6 +18,8 @@ from strata.memory.tier import Stock
 from strata.ops.planes import pack
 from strata.ops.tiers import measure
 from strata.ops.tiers import ram as rams
+from strata.ops.tiers.here import here
+from strata.ops.tiers.landing import Landing
 from strata.ops.tiers.prompts import Shelf
 from support.launch import NATIVE
 from support.stocked import disk
@@ -135,12 +137,16 @@ def test_a_disk_that_fails_or_hangs_fails_the_window_and_the_next_is_right(tmp_p
             made.close()
 
 
+def _landing(tier, most):
+    return Landing([one.source for one in tier.layers], most, DEVICE, tier.ram.cuts)
+
+
 def test_what_prompts_bring_is_the_experts_planes(tmp_path):
     """Through fewer slots than a group has experts, beside experts that stay."""
     with disk(tmp_path / "experts.bin", 0.3) as ram:
         made = tiered([(0, 1), (1, 4)], ram=ram)
         try:
-            shelf = Shelf(made.tier, 4, DEVICE)
+            shelf = Shelf(made.tier, _landing(made.tier, 4))
             shelf.begin()
             shown = ram.stock.shown.copy()
             for layer in (1, 0):
@@ -150,7 +156,9 @@ def test_what_prompts_bring_is_the_experts_planes(tmp_path):
                 missing = shelf.missing(layer).tolist()
                 shelf.ask(layer, missing[:3])
                 for some in (missing[:4], missing[4:]):
-                    shelf.bring(layer, memory, some, [missing.index(e) for e in some])
+                    shelf.fetch(layer, some, 2)
+                    to = torch.tensor([missing.index(e) for e in some], dtype=torch.int32, device=DEVICE)
+                    shelf.bring(layer, memory, len(some), 2, to)
                 for buffer, expert in enumerate(missing):
                     for part, matrix in zip(kind.parts, (moe.gate, moe.up, moe.down), strict=True):
                         raw = torch.from_numpy(matrix.raw[expert]).to(DEVICE)
@@ -172,15 +180,14 @@ def test_a_prompt_whose_disk_fails_is_given_up_and_the_next_is_right(tmp_path):
     with disk(tmp_path / "experts.bin", 0.0, decide) as ram:
         made = tiered([], ram=ram)
         try:
-            shelf = Shelf(made.tier, 6, DEVICE)
-            memory = torch.zeros((6, shelf.layout(0).nbytes), dtype=torch.uint8, device=DEVICE)
+            shelf = Shelf(made.tier, _landing(made.tier, 6))
             shelf.begin()
             broken[0] = True
             with pytest.raises(TierError, match=r"a prompt's pass was given up, .*experts\.bin: reading at byte"):
-                shelf.bring(0, memory, range(6), range(6))
+                shelf.fetch(0, range(6), 0)
             broken[0] = False
             shelf.begin()
-            shelf.bring(0, memory, range(6), range(6))
+            shelf.fetch(0, range(6), 0)
             _holds(made.window(1))
             made.tier.settled()
         finally:
@@ -195,7 +202,7 @@ def test_costs_are_measured_with_whoever_is_in_ram(tmp_path):
             assert measure.calibrate(made.tier).host > 0
             assert ram.stock.missed == before
             for shown in (False, True):
-                layer, some = measure._here(made.tier, 0, 9, shown=shown)
+                layer, some = here(made.tier, 0, 9, shown=shown)
                 assert len(some) >= 9
                 assert (ram.stock.shown if shown else np.stack([ram.stock.here(i) for i in range(2)]))[
                     layer, some

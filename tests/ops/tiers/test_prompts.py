@@ -1,7 +1,11 @@
 """Prompts whose experts lie in tiers: brought through a ring, with the bytes of the network that has them all."""
 
+import random
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +21,16 @@ from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 from strata.ops.planes import pack
+from strata.ops.prompt.stream.ring import Ring
 from strata.ops.tiers import ram
+from strata.ops.tiers.landing import Landing
+from strata.ops.tiers.measure import copy_cost
 from strata.ops.tiers.prompts import Shelf, streaming
 from strata.ops.tiers.sizes import ring_bytes
 from strata.ops.tiers.tier import QUIET, Tier, TierOptions
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
+from support.lanes import LooseLanes
 from support.launch import NATIVE
 from support.stocked import disk
 from support.stored import write_stored
@@ -32,22 +40,36 @@ DEVICE = torch.device("cuda" if NATIVE else "cpu")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
+def _shelf(tier, most, **more):
+    return Shelf(tier, Landing([one.source for one in tier.layers], most, DEVICE, tier.ram.cuts, **more))
+
+
+def _planes(made, layer, expert):
+    """Of an expert, by part of its slot."""
+    moe, kind = made.moes[layer], made.tier.layers[layer].source.layout
+    found = []
+    for part, matrix in zip(kind.parts, (moe.gate, moe.up, moe.down), strict=True):
+        raw = torch.from_numpy(matrix.raw[expert]).to(DEVICE)
+        found.append((part, pack(matrix.type.name, raw, matrix.shape[-1])))
+    return found
+
+
 def test_what_comes_is_the_experts_planes():
-    """Into buffers that are wider than the slots, too."""
+    """Into buffers that are wider than the slots, too; two groups one after the other at one place."""
     made = tiered([(0, 1), (1, 4)])
     try:
-        shelf = Shelf(made.tier, 3, DEVICE)
+        shelf = _shelf(made.tier, 3, places=2)
         shelf.begin()
         assert list(shelf.missing(0)) == [0, 2, 3, 4, 5]
         assert list(shelf.missing(1)) == [0, 1, 2, 3, 5]
         kind = shelf.layout(1)
         memory = torch.full((4, kind.nbytes + 512), 255, dtype=torch.uint8, device=DEVICE)
-        shelf.bring(1, memory[:, : kind.nbytes], [5, 0, 2], [3, 0, 1])
+        for experts, buffers in (([3, 1], [1, 3]), ([0, 2, 5], [0, 1, 3])):
+            shelf.fetch(1, experts, 1)
+            to = torch.tensor([*buffers, 2], dtype=torch.int32, device=DEVICE)
+            shelf.bring(1, memory[:, : kind.nbytes], len(experts), 1, to)
         for expert, buffer in ((5, 3), (0, 0), (2, 1)):
-            moe = made.moes[1]
-            for part, matrix in zip(kind.parts, (moe.gate, moe.up, moe.down), strict=True):
-                raw = torch.from_numpy(matrix.raw[expert]).to(DEVICE)
-                planes = pack(matrix.type.name, raw, matrix.shape[-1])
+            for part, planes in _planes(made, 1, expert):
                 assert torch.equal(memory[buffer, part][: len(planes)], planes)
         assert (memory[2] == 255).all()
         assert (memory[:, kind.nbytes :] == 255).all()
@@ -55,9 +77,76 @@ def test_what_comes_is_the_experts_planes():
         made.close()
 
 
+@pytest.mark.skipif(NATIVE, reason="a device has streams of its own")
+def test_places_and_buffers_are_used_again_when_they_are_free():
+    """On streams that go on whenever they like: five groups of two layers through two places and four buffers."""
+    dice = random.Random(3)
+    made = tiered([(0, 1), (1, 4)])
+    try:
+        lanes = LooseLanes(lambda able: dice.choice([None, *able]))
+        kind, right = made.tier.layers[0].source.layout, []
+        memory = torch.zeros(4 * kind.nbytes, dtype=torch.uint8)
+        ring = Ring(memory, _shelf(made.tier, 2, places=2), 2, 6, most=2, lanes=lanes)
+
+        def look(layer, slots, experts):
+            for expert in experts:
+                for part, planes in _planes(made, layer, expert):
+                    here = slots.data[int(slots.slot_of[expert]), part][: len(planes)]
+                    right.append(torch.equal(here, planes))
+
+        ring.begin(ring.missing())
+        for layer in range(2):
+            for slots, experts in ring.slots(layer):
+                lanes.computing(partial(look, layer, slots, experts))
+        lanes.drain()
+        assert right == [True] * 30
+    finally:
+        made.close()
+
+
 def test_a_rings_memory():
-    """And one slot more, so that it can begin where slots do."""
-    assert ring_bytes(1000, 900, 30) == 31_000 + 9000
+    """And one slot more, so that it can begin where slots do; and places for three groups."""
+    assert ring_bytes(1000, 900, 30) == 31_000 + 3 * 9000
+    made = tiered([])
+    try:
+        before, sizes = torch.zeros, []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "zeros", lambda *n, **k: sizes.append(before(*n, **k).nbytes) or before(*n, **k))
+            moes = [SimpleNamespace(slots=layer.slots) for layer in made.tier.layers]
+            streaming(made.tier, moes, 2, DEVICE, buffers=6)
+        source = made.tier.layers[0].source
+        assert sum(size for size in sizes if size > 1000) == ring_bytes(source.layout.nbytes, source.nbytes, 6)
+    finally:
+        made.close()
+
+
+class Clock:
+    """An event of no GPU."""
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 1e3 * (other.at - self.at)
+
+
+def test_what_an_expert_costs_a_prompt_is_measured(monkeypatch, tmp_path):
+    """Whatever RAM holds."""
+    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    with disk(tmp_path / "experts.bin", 0.4) as stored:
+        for more in ({}, {"ram": stored}):
+            made = tiered([], **more)
+            try:
+                sources = [one.source for one in made.tier.layers]
+                assert 0 < copy_cost(made.tier, Landing(sources, 3, DEVICE, made.tier.ram.cuts)) < 1e5
+            finally:
+                made.close()
 
 
 def test_slots_are_lent_to_a_prompt_and_come_back():
@@ -80,7 +169,7 @@ def test_slots_are_lent_to_a_prompt_and_come_back():
             assert cache.held == (7,)
             tier.window_begun()
             tier.settled()
-        tier.settled()
+        tier._land(wait=True)
         assert cache.held == (9,)
         cache.seen(np.argwhere((cache.slot_of >= 0) & (cache.slot_of < 7)).astype(np.int32))
         assert set(tier.lend(5)) == {7, 8}

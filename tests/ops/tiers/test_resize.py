@@ -48,6 +48,7 @@ def test_rows_are_the_judges_whatever_the_slots():
             if slots == 7:
                 made.cache.next = [Told(1, e, slot) for slot, e in ((5, 0), (6, 1), (4, 2), (3, 3), (2, 4), (1, 5))]
                 tier._move(tier.cache.moves(6))
+                tier._land(wait=True)
             for got, expected, _ in made.window(1):
                 assert got.tobytes() == expected.tobytes()
             tier.settled()

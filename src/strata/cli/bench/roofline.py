@@ -18,7 +18,7 @@ def measured_roofline(settings: "Settings", depth: int, save: Path | None, conte
     """Measure windows behind a prompt of ``depth`` tokens and show a table each.
 
     Raises:
-        StrataError: the model does not run on a GPU.
+        StrataError: the model does not run on a GPU, or not all of it lies there.
     """
     import torch
 
@@ -34,10 +34,21 @@ def measured_roofline(settings: "Settings", depth: int, save: Path | None, conte
         rope_scale=rope_factor(settings),
         kv=settings.kv,
         device=settings.device,
+        ram=settings.ram,
+        ngram=settings.ngram,
+        vram=settings.vram,
+        headroom=settings.headroom,
+        drafts=settings.drafts > 0,
     ) as model:
         network = model.network
         if not torch.cuda.is_available() or not hasattr(network.ops, "recorded"):
             raise StrataError("a roofline is drawn of a model on a GPU; this one is computed on the CPU")
+        if getattr(network.ops, "tier", None) is not None:
+            raise StrataError(
+                "a roofline is drawn of a model whose experts are all in the GPU's memory; this one is on "
+                f"{model.ready.placed}. `strata bench decode` says what its windows met"
+            )
+        context.output.note(f"on {model.ready.placed}")
         from strata.lab.roofline.run import roofline
         from strata.lab.roofline.table import as_text
 

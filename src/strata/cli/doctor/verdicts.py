@@ -76,7 +76,10 @@ def _gpus(facts: Facts, box: Box) -> list[Verdict]:
         return [Verdict(Level.NOTE, "No NVIDIA GPU was found, so models run on the CPU.")]
     found = [Verdict(Level.NOTE, text) for gpu in facts.gpus if (text := _too_old(gpu))]
     if box.device != "cpu":
-        text = f"Models whose weights and conversations fit run on the GPU. The model in the box ran on {box.placed}."
+        text = (
+            "Models run on the GPU: those that fit as a whole, larger ones with as many experts there as fit and the "
+            f"others in RAM. The model in the box ran on {box.placed}."
+        )
         return [Verdict(Level.GOOD, text), *found]
     if len(found) < len(facts.gpus) and box.problem is None:
         found.append(Verdict(Level.NOTE, f"No GPU is used: {box.why or _no_cuda(facts)}."))

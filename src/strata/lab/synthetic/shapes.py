@@ -8,8 +8,7 @@ from math import sqrt
 import numpy as np
 
 from strata.gguf.encode import Writable
-
-EOS = 248044
+from strata.lab.synthetic.words import first_control, vocabulary
 
 
 class Fill(Enum):
@@ -132,7 +131,7 @@ def metadata(s: Synthetic) -> dict[str, Writable]:
         "ple.ngram_size": 3,
         "ple.heads_per_ngram": 8,
         "ple.conv_kernel": s.taps,
-        "ple.eos_token_id": min(EOS, s.vocabulary - 1),
+        "ple.eos_token_id": first_control(s.vocabulary),
         "ple.layer_multipliers": np.array([23703573157769, 20109073645365, 8052911324071], np.uint64),
         "ple.head_offsets": np.array([sum(sizes[:i]) for i in range(len(sizes))], np.uint64),
         "ple.head_vocab_sizes": np.array(sizes, np.uint64),
@@ -142,9 +141,8 @@ def metadata(s: Synthetic) -> dict[str, Writable]:
         "general.type": "model",
         "general.name": "random weights in the shapes of qwen4exp",
         "general.quantization_version": 2,
-        "tokenizer.ggml.model": "none",
     }
-    return general | {f"qwen4exp.{key}": value for key, value in own.items()}
+    return general | {f"qwen4exp.{key}": value for key, value in own.items()} | vocabulary(s.vocabulary)
 
 
 def tensors(s: Synthetic) -> Iterator[Planned]:

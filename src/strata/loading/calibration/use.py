@@ -106,14 +106,15 @@ def starting_costs(
 def measured_costs(record: Record, layouts: Sequence["SlotLayout"], threads: int) -> "Costs | None":
     """Both sides as they were measured in tiers of just such experts and threads; None if they were not."""
     from strata.experts.misses import Costs
-    from strata.ops.tiers.measure import DOORBELL_US
+    from strata.ops.tiers.measure import COMPUTED_US, DOORBELL_US
 
     keys: dict[str, Any] = {"experts": described(layouts), "threads": threads}
     found = {name: record.find(f"tier.{name}", **keys) for name in ("host", "link", "host_first", "link_first")}
     if not all(found.values()):
         return None
     numbers = {name: values[0].median for name, values in found.items()}
-    return Costs(**numbers | {"host_first": numbers["host_first"] + DOORBELL_US})
+    around = {"host_first": DOORBELL_US, "link_first": COMPUTED_US}  # which neither side's own time has
+    return Costs(**{name: number + around.get(name, 0.0) for name, number in numbers.items()})
 
 
 def described(layouts: Sequence["SlotLayout"]) -> str:

@@ -23,10 +23,10 @@ from strata.model.ops import WINDOW_ROWS, Pass, Segment
 from strata.ops.gpu.chain import Chains
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.rows import Rows, Streams, linear
+from strata.ops.gpu.size import USUAL
 from strata.ops.matvec.triton import quantise
 from strata.ops.norm.reference import rms_grouped
 from strata.ops.prompt.batch import PromptBatch, PromptRows, PromptStreams
-from strata.ops.prompt.ops import PASS_MOST
 
 if TYPE_CHECKING:
     from strata.model.mtp import MtpOptions
@@ -74,7 +74,7 @@ class GpuMtp:
         at = 0
         while at < len(ids):
             # A few cells go as windows, which are recorded; a prompt's in one pass.
-            count = min(len(ids) - at, WINDOW_ROWS if len(ids) <= 8 * WINDOW_ROWS else PASS_MOST)
+            count = min(len(ids) - at, WINDOW_ROWS if len(ids) <= 8 * WINDOW_ROWS else USUAL)
             self.head.run(w, self.cells, ids[at : at + count], waiting[at : at + count], options)
             self.cells.length += count
             at += count

@@ -24,9 +24,10 @@ from strata.ops.gpu.look import Look
 from strata.ops.gpu.pool import GpuState, Pool
 from strata.ops.gpu.record import Recording
 from strata.ops.gpu.rows import Streams
+from strata.ops.gpu.size import USUAL
 from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass
-from strata.ops.prompt.ops import PASS_MOST, Prompt
+from strata.ops.prompt.ops import Prompt
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers.tier import Tier
 
@@ -70,7 +71,7 @@ class GpuOps(Layers):
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._following = Following(config.qsa.ratio)
         self._met: set[tuple[int, ...]] = set()
-        self._upto = torch.arange(PASS_MOST + 1, dtype=torch.int32, device=device)
+        self._upto = torch.arange(USUAL + 1, dtype=torch.int32, device=device)
         self._banned = torch.zeros(config.V, dtype=torch.int8, device=device)
         self._banned_key = b""
         self._look: Look | None = None
@@ -83,7 +84,7 @@ class GpuOps(Layers):
             self._prompt = Prompt(
                 config, pool, device, self._turns, self._number, self._hash, select, graphs=self._graphs
             )
-        self.pass_rows = PASS_MOST if tensor_cores and tier is None else 512
+        self.pass_rows = USUAL if tensor_cores and tier is None else 512
 
     def new_state(self, *, drafts: bool) -> GpuState:
         """See `Ops.new_state`.
@@ -129,7 +130,7 @@ class GpuOps(Layers):
         """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
         return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = PASS_MOST) -> None:
+    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL) -> None:
         """Say what prompts do not find on the device.
 
         Args:

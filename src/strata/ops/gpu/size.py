@@ -16,11 +16,24 @@ from strata.ops.experts.slots import SlotLayout
 from strata.ops.gpu.pool import KINDS, head_config, pool_bytes
 from strata.ops.planes import LAYOUTS, layout
 
-PASS_MOST = 4096
-"""Rows of the largest prompt pass on tensor cores where nothing has to come for it."""
+USUAL = 2048
+"""Rows of the largest prompt pass on tensor cores where nothing has to come for it.
+
+Twice as many took 13% less time a row (by what passes of 512 and 4,096 rows took on an H200), 0.25 GB more, and
+everybody else's wait.
+"""
 
 LONGEST = 8192
 """Rows of the largest where experts do: each pass moves all that are missing."""
+
+PART = 512
+"""Rows of a pass for which queries and n-grams, wider than the streams, are there at a time. It changes no byte."""
+
+SCORES = 1 << 23
+"""Scores of a pass that are held at a time."""
+
+CHUNK = 64
+"""Tokens that the delta rule takes together."""
 
 
 def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
@@ -32,11 +45,16 @@ def cache_bytes(c: ModelConfig, *, slots: int, cells: int, drafts: bool) -> int:
     return trunk + (pool_bytes(head_config(c), slots=slots, cells=cells) if drafts else 0)
 
 
-def work_bytes(c: ModelConfig, *, tensor_cores: bool, rows: int = PASS_MOST) -> int:
+MARGIN = 1.2
+"""What an allocator's pieces take beside what is in use in them, at least (it gives them back before it fails); and
+where experts come through a ring, rows of all pairs are there twice while they are put in order."""
+
+
+def work_bytes(c: ModelConfig, *, tensor_cores: bool, rows: int = USUAL) -> int:
     """Memory that the largest pass takes while it is computed, about.
 
-    With tensor cores prompts have kernels of their own: 4,096 rows of the released model took 1.22 GB, of which this
-    says 1.35. Without, rows of windows are computed 512 at a time, and what their commit needs is kept of every layer.
+    With tensor cores prompts have kernels of their own: see `live_bytes`. Without, rows of windows are computed 512 at
+    a time, and what their commit needs is kept of every layer.
 
     Args:
         c: dimensions.
@@ -46,11 +64,40 @@ def work_bytes(c: ModelConfig, *, tensor_cores: bool, rows: int = PASS_MOST) -> 
     g, q = c.gdn, c.qsa
     streams, experts = 2 * c.S * c.H, c.moe.topk * (c.H + c.moe.I)
     if tensor_cores:
-        return int(1.2 * 4 * rows * (streams + g.channels + g.nv * g.d + experts))
+        return int(MARGIN * live_bytes(c, rows))
     recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
     parts = -(-(q.budget + q.ratio - 1) // 64)
     attention = q.nh * (q.hd * (parts + 6) + 2 * parts) + -(-c.context // q.ratio)
     return 4 * (PASS_ROWS * (recurrent * 2 * (g.channels + g.nv) + attention + 3 * streams + 3 * experts) + 8 * c.V)
+
+
+def live_bytes(c: ModelConfig, rows: int) -> int:
+    """Bytes in use at the worst moment of a prompt pass on tensor cores; `tests/ops/prompt/test_live.py` counts them.
+
+    The streams, and rows for the next matrix in twice eleven bits, are there all the time; the rest comes and goes: a
+    layer's projections, states of chunks, and rows of experts. Queries and n-grams are there for `PART` rows at most.
+    """
+    g, q, m = c.gdn, c.qsa, c.moe
+    wide, values = c.S * c.H, g.nv * g.d
+    always = 4 * wide + 4 * c.H
+    convolved = 4 * (g.channels + 2 * g.nv) + 2 * g.channels + 8 * g.nv
+    scanned = 2 * g.channels + 4 * values + g.nv * (4 * CHUNK + 16)
+    passed = 2 * m.topk * (c.H + m.I) + 2 * c.H + 16 * m.topk  # through experts
+    attended = 2 * q.nh * q.hd + 4 * (2 * q.nkv * q.hd + q.ih * q.id + q.id)
+    row = always + 64 + max(convolved, scanned, 10 * values, passed, attended)
+    queries = PART * (12 * q.nh * q.hd + 4 * q.ih * q.id + q.budget // q.ratio * 4) + 5 * SCORES
+    embedded = PART * (12 * wide + 6 * c.H)
+    apart = max(0, queries - PART * (row - always - attended), embedded - PART * (row - always))
+    recurrent = sum(mixer is Mixer.GDN for mixer in c.mixers)
+    fixed = 2 * widest(c) + 2 * m.shared * 2 * c.H + 4 * recurrent * (g.conv - 1) * g.channels
+    return rows * row + apart + fixed
+
+
+def widest(c: ModelConfig) -> int:
+    """Numbers of the largest matrices that a prompt pass writes out together."""
+    g, q = c.gdn, c.qsa
+    recurrent = g.channels + g.nv * g.d + 2 * g.nv if Mixer.GDN in c.mixers else 0
+    return c.H * max(recurrent, 2 * q.nh * q.hd, c.S * c.H)
 
 
 def weight_bytes(w: weights.Weights) -> tuple[int, int]:

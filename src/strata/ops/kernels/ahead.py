@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -23,13 +23,16 @@ MOST = 16
 """Processes; each takes 0.5 GB of memory."""
 
 
-def compile_all(launches: list[Launch], target: Target, processes: int) -> None:
+def compile_all(
+    launches: list[Launch], target: Target, processes: int, on_each: Callable[[], object] = lambda: None
+) -> None:
     """Compile and keep on disk. Those that fail are left to their launch, which says why.
 
     Args:
         launches: what to compile.
         target: for what.
         processes: at most so many at once.
+        on_each: called after each: whoever waits sees that it goes on.
 
     Raises:
         StrataError: a process does not start, or ends before its work.
@@ -49,6 +52,7 @@ def compile_all(launches: list[Launch], target: Target, processes: int) -> None:
                 wrong = told.get()
                 if wrong is not None:
                     raise StrataError(f"kernels cannot be compiled ahead: {wrong}") from wrong
+                on_each()
         finally:
             for worker in workers:  # also when interrupted: nothing goes on behind our back
                 worker.kill()

@@ -54,9 +54,8 @@ def tiers(arch: int) -> list[Kernel]:
 
 
 def _bring(types: tuple[str, str, str], pdl: dict[str, bool]) -> Kernel:
-    words = dict.fromkeys(("gate_words", "up_words", "down_words"), _I)
     signature = {
-        "base": _U, "places": _L, **words, "stage": _U, "stage_each": "i32", "slots_base": _U, "stride": "i32",
+        "base": _U, "places": _L, "stage": _U, "stage_each": "i32", "slots_base": _U, "stride": "i32",
         "up_at": "i32", "down_at": "i32", "experts": _I, "slots": _I, "totals": _I,
     }  # fmt: skip
     chosen = constants(SlotLayout(*types, _HIDDEN, _INNER))

@@ -1,6 +1,7 @@
 """The rows of a prompt pass on a GPU, and what committing them needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class PromptBatch:
         ngram_tail: float32 [1, .., S*H]; history: [1, n-1]; behind the pass.
         segment: the conversation's rows; None once the pass is done.
         spare_place: of ``spares``, on the host.
+        pieces: what `parts` made of it, by their rows.
     """
 
     room: int
@@ -48,6 +50,7 @@ class PromptBatch:
     history: Tensor
     segment: Segment | None = None
     spare_place: int = -1
+    pieces: "tuple[int, list[Part]] | None" = None
 
     @classmethod
     def empty(cls, room: int, blocks: int, c: ModelConfig, pool: Pool, device: torch.device) -> "PromptBatch":
@@ -73,7 +76,7 @@ class PromptBatch:
         state, count = segment.memory, len(segment.ids)
         assert isinstance(state, GpuState)
         pool.reserve(state, state.length + count)
-        self.segment, self.spare_place = segment, pool.spare()
+        self.segment, self.spare_place, self.pieces = segment, pool.spare(), None
         rest = torch.zeros(self.room - count, dtype=torch.int64)
         cells = torch.arange(state.length, state.length + count)
         home = torch.full((count,), state.slot)
@@ -81,6 +84,43 @@ class PromptBatch:
         new = [x for part in parts for x in (part, rest)]
         tail = [0] * self.room + [0, count, state.slot, state.length, state.place, self.spare_place]
         self.numbers.copy_(torch.cat((*new, torch.tensor(tail))).to(torch.int32))
+
+    def parts(self, rows: int) -> "list[Part]":
+        """The pass as passes that follow one another, for what computes so many rows at a time.
+
+        Args:
+            rows: of a part, at most; parts end at absolute multiples of it.
+        """
+        if self.room <= rows:
+            return [Part(slice(0, self.room), self)]
+        if self.pieces is None or self.pieces[0] != rows:
+            assert self.segment is not None, "a pass of many rows is not recorded"
+            assert isinstance(self.segment.memory, GpuState)
+            before = self.segment.memory.length
+            ends = [*range(rows - before % rows, self.room, rows), self.room]
+            self.pieces = rows, [self._part(slice(*ends_)) for ends_ in zip([0, *ends[:-1]], ends, strict=True)]
+        return self.pieces[1]
+
+    def _part(self, rows: slice) -> "Part":
+        count = rows.stop - rows.start
+        one = replace(
+            self, room=count, ids=self.ids[rows], positions=self.positions[rows], starts=self.starts[rows],
+            homes=self.homes[rows], seen=self.seen[rows], owner=self.owner[rows],
+            first=(self.first - rows.start).clamp(0, count), lengths=self.lengths + rows.start,
+        )  # fmt: skip
+        return Part(rows, one)
+
+
+class Part(NamedTuple):
+    """Some rows of a pass, behind those before them.
+
+    Attributes:
+        rows: of the pass.
+        batch: in which they are all rows. What it holds of what is behind the pass is the pass's.
+    """
+
+    rows: slice
+    batch: PromptBatch
 
 
 @dataclass(frozen=True, slots=True)

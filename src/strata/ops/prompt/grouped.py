@@ -141,7 +141,6 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
     kind, device, pairs = slots.layout, x.device, grouped.rows * grouped.topk
     span = grouped.all if span is None else span
     h = torch.empty((pairs, kind.inner), dtype=torch.float16, device=device)
-    y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
     stride = slots.data.stride(0)
     scaled, tall = slots.scales is not None, int(experts.ROWS.value)
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
@@ -153,6 +152,8 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
     h_ordered = _ordered(h, grouped.starts, grouped.pairs_of(span))
+    del h
+    y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
     experts.down[(triton.cdiv(kind.hidden, tall), span.most)](
         slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2], h_ordered, y, slots.slot_of,
         *grouped.lists, span.low, span.high, kind.hidden, narrow,

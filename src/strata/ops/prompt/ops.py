@@ -16,9 +16,10 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model import weights
 from strata.model.config import ModelConfig
-from strata.model.ops import NgramGated, Segment
+from strata.model.ops import Segment
 from strata.ops.experts.slots import Slots
 from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.size import PART, SCORES, USUAL, widest
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
 from strata.ops.moe import gpu as moe
@@ -31,15 +32,10 @@ from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa import gpu as qsa
 
-PASS_MOST = 4096
-"""Most rows of a pass."""
-
 RECORDED = 512
 """Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
 
 CHUNK = int(delta.CHUNK.value)
-
-_SCORES = 1 << 24  # scores held at a time
 
 
 class Prompt:
@@ -59,6 +55,7 @@ class Prompt:
         streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
             for what is launched depends on what is missing.
         most: rows of a pass.
+        part: rows whose widest forms are there at a time, a multiple of 64.
         hosted: the n-gram table is not on the device; nothing is recorded, for the host fetches its rows in between.
     """
 
@@ -81,7 +78,9 @@ class Prompt:
         self._memory: Any = None  # that all records share
         self.streaming: Streaming | None = None
         self.hosted = False
-        self.most = PASS_MOST
+        self.most = USUAL
+        self.part = PART
+        self._longest = RECORDED  # pass for which there is room
 
     def begin(self, segments: Sequence[Segment]) -> PromptBatch:
         """A batch of one conversation's rows.
@@ -95,6 +94,7 @@ class Prompt:
                 f"not {sum(len(s.ids) for s in segments)} of {len(segments)}"
             )
         (segment,), c = segments, self._c
+        self._matrices.reserve(widest(c))
         assert isinstance(segment.memory, GpuState)
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
@@ -105,9 +105,23 @@ class Prompt:
             if batch is None:
                 batch = self._kept[shape] = PromptBatch.empty(*shape, c, self._pool, self._device)
         else:
+            if count > self._longest:
+                self._make_room(min(self.most, _power(count)))
             batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
+
+    def _make_room(self, rows: int) -> None:
+        """A pass longer than those before has nothing of the pieces that they left with the allocator, which go back.
+
+        Two pieces as large as its widest array, rows of all pairs, are what most others are then cut from. By a model
+        of torch's allocator 2,048 rows then hold 0.41 to 0.51 GB, 0.34 of them in use; without up to 0.73.
+        """
+        self._longest = rows
+        torch.cuda.empty_cache()
+        pairs = rows * self._c.moe.topk
+        both = [self._half(pairs, self._c.H) for _ in range(2)]
+        del both
 
     def layer(self, batch: PromptBatch, number: int) -> None:
         """See `Ops.layer`: the host runs ahead of the device."""
@@ -208,16 +222,26 @@ class Prompt:
         residual.out, residual.strengths = out, strengths
         return residual
 
-    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> Tensor:
-        """The projections, raw: u, z and gates side by side."""
-        return self._matrices.product(m, (w.qkv, w.z, w.gates))
+    def gdn_project(self, m: PromptRows, w: DeviceGdn) -> tuple[PromptRows, list[Tensor]]:
+        """The rows, and what is projected of them, raw, to be taken out: u, z and gates side by side.
 
-    def gdn_mix(self, x: Tensor, batch: PromptBatch, number: int, w: weights.Gdn) -> PromptRows:
+        Of a long pass without z, whose product comes when the rule is done with u: they are as wide as the streams.
+        """
+        return m, [self._matrices.product(m, (w.qkv, w.gates) if self._late(m) else (w.qkv, w.z, w.gates))]
+
+    def _late(self, m: PromptRows) -> bool:
+        return len(m.half) > RECORDED
+
+    def gdn_mix(
+        self, projected: tuple[PromptRows, list[Tensor]], batch: PromptBatch, number: int, w: weights.Gdn
+    ) -> PromptRows:
         """See `Ops.gdn_mix`."""
         g, pool, layer, room = self._c.gdn, self._pool, self._number[number], batch.room
         shape, layers = {"NK": g.nk, "NV": g.nv, "D": g.d}, pool.tails.shape[1]
+        m, x = projected[0], projected[1].pop()
         width, counts, device = x.shape[1], batch.counts, self._device
-        z, gates = x[:, g.channels :], x[:, g.channels + g.nv * g.d :]
+        z: Tensor | None = None if self._late(m) else x[:, g.channels :]
+        gates = x[:, width - 2 * g.nv :]
         chunks, rows = triton.cdiv(room, CHUNK) + 1, 64 if self._interpreted else 16
         mixed = self._half(room, g.channels)
         decay, strength = torch.empty((2, room, g.nv), dtype=torch.float32, device=device)
@@ -229,6 +253,7 @@ class Prompt:
             x, width, pool.tails, batch.slots, counts, batch.tails, layer,
             LAYERS=layers, CHANNELS=g.channels, TAPS=g.conv, BLOCK=1024, num_warps=4,
         )  # fmt: skip
+        del x, gates
         solved, seen = torch.empty((2, chunks, g.nv, CHUNK, CHUNK), dtype=torch.float16, device=device)
         since, until = torch.empty((2, chunks, g.nv, CHUNK), dtype=torch.float32, device=device)
         system = torch.empty((chunks, g.nv, CHUNK, CHUNK), dtype=torch.float32, device=device)
@@ -236,15 +261,19 @@ class Prompt:
             mixed, decay, strength, batch.lengths, counts, system, solved, seen, since, until,
             **shape, num_warps=4, **OPTIONS,
         )  # fmt: skip
+        del system
         out = torch.empty((room, g.nv * g.d), dtype=torch.float32, device=device)
         values = g.d if self._interpreted else min(32, g.d)
         delta.scan[(g.nv, g.d // values)](
             mixed, strength, solved, seen, since, until, pool.states, batch.places, batch.spares, batch.lengths, counts,
             out, layer, LAYERS=layers, VALUES=values, **shape, num_warps=4, num_stages=2, **OPTIONS,
         )  # fmt: skip
+        del mixed, solved, seen, since, until
+        if z is None:
+            z = self.linear(m, w.z)
         gated = self._half(room, g.nv * g.d)
         heads.gate[(triton.cdiv(room, rows), g.nv)](
-            out, z, width, w.norm, self._c.eps, counts, gated,
+            out, z, z.stride(0), w.norm, self._c.eps, counts, gated,
             NV=g.nv, D=g.d, ROWS=rows, num_warps=4, **OPTIONS,
         )  # fmt: skip
         return PromptRows(gated, counts)
@@ -253,15 +282,29 @@ class Prompt:
         """See `Ops.gdn_output`."""
         return self.linear(o, w.out)
 
-    def qsa_project(self, m: PromptRows, batch: PromptBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
-        """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
-        return tuple(self.linear(m, x) for x in (w.q, w.k, w.v, w.iq, w.ik))
+    def qsa_project(
+        self,
+        m: PromptRows,
+        batch: PromptBatch,  # noqa: ARG002  # rotated later
+        w: weights.Qsa,
+    ) -> tuple[PromptRows, tuple[Tensor, ...]]:
+        """The rows, for queries and gates, and four projections, raw: k, v, indexer queries, indexer keys."""
+        return m, tuple(self.linear(m, x) for x in (w.k, w.v, w.iq, w.ik))
 
     def qsa_attend(
-        self, x: tuple[Tensor, ...], batch: PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
+        self, x: tuple[PromptRows, tuple[Tensor, ...]], batch: PromptBatch, number: int, w: weights.Qsa, *, sparse: bool
     ) -> PromptRows:
-        """See `Ops.qsa_attend`."""
+        """See `Ops.qsa_attend`; queries and gates are there for a part of the rows at a time."""
         assert sparse, "attention is to what the indexer selects, in the draft head too"
+        (m, narrow), q = x, self._c.qsa
+        out = self._half(batch.room, q.nh * q.hd)
+        for rows, part in batch.parts(self.part):
+            wide = self.linear(PromptRows(m.half[rows], part.counts), w.q)
+            self._attend((wide, *(y[rows] for y in narrow)), part, number, w, out[rows])
+        return PromptRows(out, batch.counts)
+
+    def _attend(self, x: tuple[Tensor, ...], batch: PromptBatch, number: int, w: weights.Qsa, out: Tensor) -> None:
+        """Attention of all rows of a batch, to their cells and those before them."""
         q, pool, layer, room, device = self._c.qsa, self._pool, self._number[number], batch.room, self._device
         keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
         table = (pool.table, pool.most_pages)
@@ -272,7 +315,7 @@ class Prompt:
             batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.counts,
             NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio, num_warps=1,
         )  # fmt: skip
-        out, where = self._half(room, q.nh * q.hd), (batch.slots, batch.lengths, batch.counts, *table)
+        where = batch.slots, batch.lengths, batch.counts, *table
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}
         tile, warps = attention_tile(self._arch)
         attention.dense[(triton.cdiv(room * (q.nh // q.nkv), tile), q.nkv)](
@@ -280,7 +323,7 @@ class Prompt:
             **OPTIONS,
         )  # fmt: skip
         if batch.blocks:
-            step = max(CHUNK, min(room, _SCORES // batch.blocks))
+            step = max(CHUNK, min(room, SCORES // batch.blocks))
             for begin in range(0, room, step):
                 rows = min(step, room - begin)
                 chosen = self._chosen(index, blocks, batch, begin, rows)
@@ -288,7 +331,6 @@ class Prompt:
                     query, keys, values, x[0], chosen, *where, out, begin, HEADS=max(16, _power(q.nh // q.nkv)),
                     SPLIT=self._split, **shape, num_warps=4, num_stages=1, **OPTIONS,
                 )  # fmt: skip
-        return PromptRows(out, batch.counts)
 
     def qsa_output(self, o: PromptRows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""
@@ -400,33 +442,38 @@ class Prompt:
         streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
         return PromptRows(half, batch.counts)
 
-    def ngram_gate(self, residual: PromptStreams, e: PromptRows, w: weights.Ple) -> NgramGated:
-        """See `Ops.ngram_gate`."""
-        c, x = self._c, self.settled(residual)
+    def ngram_gate(self, residual: PromptStreams, e: PromptRows, w: weights.Ple) -> PromptRows:  # noqa: ARG002  # later
+        """See `Ops.ngram_gate`; `ngram_smooth` does it, for a part of the rows at a time."""
+        return e
+
+    def ngram_smooth(self, residual: PromptStreams, x: PromptRows, batch: PromptBatch, w: weights.Ple) -> PromptStreams:
+        """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
+        pool, slot = self._pool, batch.slots.long()
+        batch.ngram_tail.copy_(pool.ngram_tails[slot])
+        batch.history.copy_(pool.history[slot])
+        streams_ = self.settled(residual)
+        for rows, part in batch.parts(self.part):
+            self._smooth(streams_[rows], PromptRows(x.half[rows], part.counts), part, w)
+        return residual
+
+    def _smooth(self, x: Tensor, e: PromptRows, batch: PromptBatch, w: weights.Ple) -> None:
+        """Add n-grams to streams float32 [room, S*H], and move tail and history past the rows."""
+        c, ple = self._c, self._c.ple
+        assert ple is not None
         gated, normed = torch.empty_like(x), torch.empty_like(x)
         ngram.gate[(len(x), c.S)](
             self.linear(e, w.key), self.linear(e, w.value), x, w.norm_key, w.norm_query, w.norm_conv, c.eps,
             gated, normed, H=c.H, S=c.S, BLOCK=_power(c.H), PDL=False, num_warps=4, **OPTIONS,
         )  # fmt: skip
-        return NgramGated(gated, normed)
-
-    def ngram_smooth(self, residual: PromptStreams, x: NgramGated, batch: PromptBatch, w: weights.Ple) -> PromptStreams:
-        """See `Ops.ngram_smooth`; leaves the tail and the history behind the pass in the batch."""
-        c, ple, pool = self._c, self._c.ple, self._pool
-        assert ple is not None
         width = c.S * c.H
         shape = {"WIDTH": width, "TAPS": ple.conv, "N": ple.n, "BLOCK": 1024, "num_warps": 4}
+        here = batch.owner  # zeros: there is one tail
         ngram.smooth[(batch.room, triton.cdiv(width, 1024))](
-            residual.x, x.gated, x.normed, pool.ngram_tails, batch.slots, batch.first, batch.owner, w.conv, **shape,
-            PDL=False, **OPTIONS,
+            x, gated, normed, batch.ngram_tail, here, batch.first, here, w.conv, **shape, PDL=False, **OPTIONS,
         )  # fmt: skip
-        slot = batch.slots.long()
-        batch.ngram_tail.copy_(pool.ngram_tails[slot])
-        batch.history.copy_(pool.history[slot])
         ngram.shift[(triton.cdiv(width, 1024), 1)](
-            x.normed, batch.ids, batch.ngram_tail, batch.history, batch.owner, batch.first, batch.counts, **shape
+            normed, batch.ids, batch.ngram_tail, batch.history, here, batch.first, batch.counts, **shape
         )
-        return residual
 
     def settled(self, residual: PromptStreams) -> Tensor:
         """The streams with nothing due."""

@@ -20,10 +20,11 @@ from strata.ops.tiers.kernels import bring
 
 WARPS = 4
 
-PER_PROCESSOR = 3
-"""Programs for each multiprocessor. One takes some 5 us for a piece of 3 to 6 KB, 2 of them on its way over the link:
-144 of them, on a card of 48, could bring 100 GB/s, twice what the widest link does. Most of the card is left to others.
-Counted, not measured."""
+PER_PROCESSOR = 2
+"""Programs for each multiprocessor, of 4 warps and 32 registers a thread: an eighth of its warps. A program has a piece
+of 3 to 5 KB on its way, and makes planes of it in some 2 us: 264 of them, on a card of 132, would keep up with 95 GB/s
+while RAM takes 8 us to answer. More would only wait in line before the link, and whoever else reads over it behind
+them. Counted, not measured; `bench/gpu_bring.py` measures it."""
 
 INTERPRETED = 3
 """Programs where the interpreter runs them one after the other."""
@@ -61,6 +62,8 @@ class Source:
         most: int,
         *,
         at: Tensor | None = None,
+        base: Tensor | None = None,
+        programs: int | None = None,
     ) -> None:
         """Bring experts.
 
@@ -73,13 +76,15 @@ class Source:
             most: see there.
             at: int64 [n, 3], units as in `places`: where they lie, and `experts` are numbers in this list. None for the
                 layer's own places.
+            base: what `at` counts from, if not from `base` of the source: memory of the device, as a rule. It may be
+                `stage`, where each expert's parts follow one another, the experts in the order of `experts`.
+            programs: how many share it out at most; None for `PER_PROCESSOR` on each multiprocessor.
         """
         device, kind = slots.device, self.layout
         chosen, where = constants(kind), self.places if at is None else at
-        bring[(min(pieces(kind) * most, programs(device)),)](
-            self.base, where, *(repack.table(name, device) for name in (kind.gate, kind.up, kind.down)),
-            stage, self.nbytes, slots, slots.stride(0), kind.up_at, kind.down_at, experts, places, totals,
-            **chosen, num_warps=WARPS, num_stages=1, **launch(device),
+        bring[(min(pieces(kind) * most, programs or programs_of(device)),)](
+            self.base if base is None else base, where, stage, self.nbytes, slots, slots.stride(0), kind.up_at,
+            kind.down_at, experts, places, totals, **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
 
 
@@ -129,27 +134,25 @@ def pieces(kind: SlotLayout) -> int:
 
 
 @cache
-def programs(device: torch.device) -> int:
-    """Programs of a launch at most."""
+def programs_of(device: torch.device, each: int = PER_PROCESSOR) -> int:
+    """Programs of a launch at most, with so many for each multiprocessor."""
     if device.type != "cuda":
         return INTERPRETED
-    return PER_PROCESSOR * int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return each * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @cache
 def constants(kind: SlotLayout) -> dict[str, Any]:
     """Constants of the kernel."""
-    shapes, recipes, each = _shapes(kind), _recipes(kind), _pieces(kind)
-    words = max(one.together * one.block // 4 for one in recipes)
-    planes = []
-    for one, (name, rows, width) in zip(recipes, shapes, strict=True):
-        starts = layout(name).offsets(rows, width)[:-1]
-        planes.append(tuple(n for plane, start in zip(one.planes, starts, strict=True) for n in (*plane, start)))
+    shapes, many, each = _shapes(kind), _together(kind), _pieces(kind)
+    blocks = [by_name(name).bytes for name, _, _ in shapes]
+    codes = [repack.code(repack.recipes(name), layout(name).offsets(rows, width)[:-1]) for name, rows, width in shapes]
     return {
         "GATE_PIECES": each[0], "UP_PIECES": each[1], "DOWN_PIECES": each[2],
         "BLOCKS": tuple(rows * width // by_name(name).weights for name, rows, width in shapes),
-        "BLOCK": tuple(one.block for one in recipes), "TOGETHER": tuple(one.together for one in recipes),
-        "ROOM": triton.next_power_of_2(words), "GATE": planes[0], "UP": planes[1], "DOWN": planes[2],
+        "BLOCK": tuple(blocks), "TOGETHER": tuple(many),
+        "ROOM": tuple(triton.next_power_of_2(count * size // 4) for count, size in zip(many, blocks, strict=True)),
+        "GATE": codes[0], "UP": codes[1], "DOWN": codes[2],
     }  # fmt: skip
 
 
@@ -158,11 +161,11 @@ def _shapes(kind: SlotLayout) -> tuple[tuple[str, int, int], ...]:
     return (kind.gate, *wide), (kind.up, *wide), (kind.down, *tall)
 
 
-def _recipes(kind: SlotLayout) -> list[repack.Recipe]:
+def _together(kind: SlotLayout) -> list[int]:
     widest = 1 << 16 if triton.knobs.runtime.interpret else repack.WIDEST
-    return [repack.recipe(name, widest) for name in (kind.gate, kind.up, kind.down)]
+    return [repack.together(name, widest) for name in (kind.gate, kind.up, kind.down)]
 
 
 def _pieces(kind: SlotLayout) -> list[int]:
     counts = [rows * width // by_name(name).weights for name, rows, width in _shapes(kind)]
-    return [-(-count // one.together) for count, one in zip(counts, _recipes(kind), strict=True)]
+    return [-(-count // many) for count, many in zip(counts, _together(kind), strict=True)]

@@ -4,6 +4,7 @@ Constants and structures are those of cuda.h (CUDA 10.2 and later); `tests/ops/t
 """
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_ulonglong, c_ushort, c_void_p
 from typing import Any
 
@@ -85,7 +86,7 @@ class CudaChunks:
 
     def __init__(self, device: torch.device, driver: Any = None) -> None:
         self._number = torch.cuda.current_device() if device.index is None else device.index
-        self._calls = _loaded() if driver is None else driver
+        self._calls = loaded(CALLS, "virtual memory") if driver is None else driver
         able = c_int(0)
         self._call("cuDeviceGetAttribute", byref(able), HAS_VIRTUAL_MEMORY, self._number)
         if not able.value:
@@ -159,17 +160,21 @@ class _Foreign:
         }  # fmt: skip
 
 
-def _loaded() -> Any:
-    """The driver's library, with its calls typed.
+def loaded(calls: Mapping[str, tuple[Any, ...]], purpose: str) -> Any:
+    """The driver's library.
+
+    Args:
+        calls: names, and what each takes; all return a number.
+        purpose: what they are for.
 
     Raises:
         TierError: it is not there, or too old.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        for name, takes in CALLS.items():
+        for name, takes in calls.items():
             call = getattr(driver, name)
             call.argtypes, call.restype = takes, c_int
     except (OSError, AttributeError) as error:
-        raise TierError(f"the GPU's driver has no calls for virtual memory: {error}") from error
+        raise TierError(f"the GPU's driver has no calls for {purpose}: {error}") from error
     return driver

@@ -236,45 +236,91 @@ def take(
 
 
 @triton.jit
-def _plane(
-    out, stage, words, first, BYTES: tl.constexpr, TERMS: tl.constexpr, WORDS: tl.constexpr, START: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
+def _units(place, CODE: tl.constexpr, RUNS: tl.constexpr, COUNT: tl.constexpr, STEPS: tl.constexpr, EACH: tl.constexpr):
+    """How far units of a strand lie from its first: `COUNT` runs, whose steps are `EACH` numbers apart."""
+    further = place * 0
+    for r in tl.static_range(COUNT):
+        further += ((place >> CODE[RUNS + 3 * r]) & CODE[RUNS + 3 * r + 1]) * CODE[STEPS + EACH * r]
+    return further
+
+
+@triton.jit
+def _window(
+    total, stage, block, place, there, BLOCK: tl.constexpr, CODE: tl.constexpr, AT: tl.constexpr, RUNS: tl.constexpr,
+    RUN_COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Some blocks' part of one plane, a byte at a time: sums of bits, see `strata.ops.tiers.repack`."""
-    i = tl.arange(0, TOGETHER * BYTES)
-    block, place = first + i // BYTES, i % BYTES
+    """Add what the bytes of one window contribute."""
+    CHUNK: tl.constexpr = CODE[AT + 1]
+    CHUNKS: tl.constexpr = CODE[AT + 2]
+    TERMS: tl.constexpr = CODE[AT + 3]
+    TERM_COUNT: tl.constexpr = CODE[AT + 4]
+    STEPS: tl.constexpr = CODE[AT + 5]
+    begin = stage.to(tl.pointer_type(tl.uint8 if CHUNK == 1 else tl.uint16 if CHUNK == 2 else tl.uint32))
+    at = block * (BLOCK // CHUNK) + CODE[AT] + _units(place, CODE, RUNS, RUN_COUNT, STEPS, 1)
+    word = tl.load(begin + at, mask=there, other=0).to(tl.uint32)
+    for c in tl.static_range(1, CHUNKS):
+        word |= tl.load(begin + at + c, mask=there, other=0).to(tl.uint32) << (8 * CHUNK * c)
+    for t in tl.static_range(TERM_COUNT):
+        if CODE[TERMS + 2 * t] < 0:
+            total ^= (word << -CODE[TERMS + 2 * t]) & CODE[TERMS + 2 * t + 1]
+        else:
+            total ^= (word >> CODE[TERMS + 2 * t]) & CODE[TERMS + 2 * t + 1]
+    return total
+
+
+@triton.jit
+def _strand(
+    out, stage, first, CODE: tl.constexpr, AT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Some blocks' words of one plane that are formed alike; see `strata.ops.tiers.repack.code`."""
+    START: tl.constexpr = CODE[AT]
+    UNIT: tl.constexpr = CODE[AT + 1]
+    UNITS: tl.constexpr = CODE[AT + 2]
+    COUNT: tl.constexpr = CODE[AT + 4]
+    RUNS: tl.constexpr = CODE[AT + 6]
+    RUN_COUNT: tl.constexpr = CODE[AT + 7]
+    WINDOWS: tl.constexpr = CODE[AT + 8]
+    WINDOW_COUNT: tl.constexpr = CODE[AT + 9]
+    i = tl.arange(0, TOGETHER * COUNT)
+    block, place = first + i // COUNT, i % COUNT
     there = block < BLOCKS
-    total = tl.load(words + WORDS + place)
-    for t in range(1, TERMS + 1):
-        term = tl.load(words + WORDS + t * BYTES + place)
-        byte = tl.load(stage + block * BLOCK + (term & 0xFFFF), mask=there, other=0).to(tl.int32)
-        total ^= ((byte << 8) >> (16 - ((term >> 16) & 0xFF))) & ((term >> 24) & 0xFF)
-    tl.store(out + START + first * BYTES + i, total.to(tl.uint8), mask=there)
+    total = tl.full([TOGETHER * COUNT], CODE[AT + 5], tl.uint32)
+    for w in tl.static_range(WINDOW_COUNT):
+        total = _window(total, stage, block, place, there, BLOCK, CODE, WINDOWS + 6 * w, RUNS, RUN_COUNT)
+    if COUNT == UNITS:
+        unit = first * COUNT + i  # known to be neighbours, so a thread stores 16 bytes
+    else:
+        unit = block * UNITS + CODE[AT + 3] + _units(place, CODE, RUNS, RUN_COUNT, RUNS + 2, 3)
+    to = (out + START).to(tl.pointer_type(tl.uint8 if UNIT == 1 else tl.uint16 if UNIT == 2 else tl.uint32))
+    tl.store(to + unit, total.to(to.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def _one(
-    raw, out, stage, words, piece, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
-    ROOM: tl.constexpr, PLANES: tl.constexpr, COUNT: tl.constexpr,
+    raw, out, stage, piece, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, ROOM: tl.constexpr,
+    CODE: tl.constexpr,
 ):  # fmt: skip
-    """A piece of one matrix: its blocks to the stage, 16 bytes of a thread at a time, and from there to every plane."""
+    """A piece of one matrix: its blocks to the stage, and from there to every plane.
+
+    A thread takes 16 bytes at once and its neighbour the next, so a warp asks the link for whole lines. Triton gives a
+    load as many bytes a thread as any other access of its shape in the kernel has: were there a plane formed byte by
+    byte of just as many elements, it would be 64, and every instruction would ask for pieces of 16 lines.
+    """
     first = piece * TOGETHER
     word = tl.arange(0, ROOM)
     at = first * BLOCK // 4 + word
     inside = (word < TOGETHER * BLOCK // 4) & (at < BLOCKS * BLOCK // 4)
     tl.store(_ints(stage) + at, tl.load(_ints(raw) + at, mask=inside, other=0), mask=inside)
     tl.debug_barrier()
-    for p in tl.static_range(COUNT):
-        _plane(
-            out, stage, words, first, PLANES[4 * p], PLANES[4 * p + 1], PLANES[4 * p + 2], PLANES[4 * p + 3], BLOCKS,
-            BLOCK, TOGETHER,
-        )  # fmt: skip
+    COUNT: tl.constexpr = CODE[0]
+    for s in tl.static_range(COUNT):
+        _strand(out, stage, first, CODE, 1 + 10 * s, BLOCKS, BLOCK, TOGETHER)
 
 
 @triton.jit
 def bring(
-    base, places, gate_words, up_words, down_words, stage, stage_each, slots_base, stride, up_at, down_at, experts,
-    slots, totals,
+    base, places, stage, stage_each, slots_base, stride, up_at, down_at, experts, slots, totals,
     GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, DOWN_PIECES: tl.constexpr, BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr, TOGETHER: tl.constexpr, ROOM: tl.constexpr, GATE: tl.constexpr, UP: tl.constexpr,
     DOWN: tl.constexpr, PDL: tl.constexpr,
@@ -287,7 +333,6 @@ def bring(
     Args:
         base: uint8, any address of RAM that is a multiple of 16.
         places: int64 [E, 3], where each expert's gate, up and down begin, 16 bytes each from `base` on.
-        gate_words, up_words, down_words: int32, `strata.ops.tiers.repack.table` of their types.
         stage: uint8, memory of the device for the blocks on their way, `stage_each` bytes an expert.
         slots_base, stride, up_at, down_at: where slots are and matrices in them.
         experts: int32, which.
@@ -295,8 +340,8 @@ def bring(
         totals: int32, how many.
         GATE_PIECES, UP_PIECES, DOWN_PIECES: of each matrix.
         BLOCKS, BLOCK, TOGETHER: of gate, up, down: blocks of a matrix, bytes of a block, blocks of a piece.
-        ROOM: power of two, at least the words of a piece.
-        GATE, UP, DOWN: of every plane four numbers: bytes of a block, terms, where its words and where it begins.
+        ROOM: of each: a power of two, at least the words of a piece.
+        GATE, UP, DOWN: `strata.ops.tiers.repack.code` of each.
     """
     release(PDL)
     wait(PDL)
@@ -309,18 +354,18 @@ def bring(
         out, mine = slots_base + slot * stride, stage + which * stage_each
         if piece < GATE_PIECES:
             _one(
-                base + 16 * tl.load(places + 3 * expert), out, mine, gate_words, piece,
-                BLOCKS[0], BLOCK[0], TOGETHER[0], ROOM, GATE, len(GATE) // 4,
+                base + 16 * tl.load(places + 3 * expert), out, mine, piece,
+                BLOCKS[0], BLOCK[0], TOGETHER[0], ROOM[0], GATE,
             )  # fmt: skip
         elif piece < GATE_PIECES + UP_PIECES:
             _one(
-                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES, up_words,
+                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES,
                 piece - GATE_PIECES,
-                BLOCKS[1], BLOCK[1], TOGETHER[1], ROOM, UP, len(UP) // 4,
+                BLOCKS[1], BLOCK[1], TOGETHER[1], ROOM[1], UP,
             )  # fmt: skip
         else:
             _one(
-                base + 16 * tl.load(places + 3 * expert + 2), out + down_at, mine + GATE_BYTES + UP_BYTES, down_words,
+                base + 16 * tl.load(places + 3 * expert + 2), out + down_at, mine + GATE_BYTES + UP_BYTES,
                 piece - GATE_PIECES - UP_PIECES,
-                BLOCKS[2], BLOCK[2], TOGETHER[2], ROOM, DOWN, len(DOWN) // 4,
+                BLOCKS[2], BLOCK[2], TOGETHER[2], ROOM[2], DOWN,
             )  # fmt: skip

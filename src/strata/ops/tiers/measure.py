@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from strata.errors import TierError
 from strata.experts.misses import Costs
 from strata.experts.misses import mailbox as box
 from strata.ops.tiers import kernels
+from strata.ops.tiers.balance import balanced
+from strata.ops.tiers.here import here
+from strata.ops.tiers.landing import Landing
 from strata.ops.tiers.tier import Tier
 
 FEW, MANY = 1, 8
@@ -61,6 +63,22 @@ def link_costs(tier: Tier) -> tuple[float, float]:
     return _line(times)
 
 
+def copy_cost(tier: Tier, landing: Landing) -> float:
+    """Microseconds an expert takes that a GPU's copy engine brings, in groups of neighbours. No window may run."""
+    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    count, times = landing.most, []
+    for turn in range(1 + TIMES):
+        which, some = here(tier, turn % len(tier.layers), count)
+        addresses = tier.ram.addresses[which, some[:count]]
+        began.record()
+        for place in range(len(landing)):
+            landing.fetch(tier.layers[which].source, place, addresses, range(len(addresses)))
+        ended.record()
+        ended.synchronize()
+        times.append(1e3 * began.elapsed_time(ended) / len(landing) / len(addresses))
+    return float(np.median(times[1:]))
+
+
 def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) -> Costs:
     """Measure both sides and share misses out accordingly.
 
@@ -96,6 +114,21 @@ def calibrate(tier: Tier, before: Costs | None = None, *, same: bool = False) ->
     return costs
 
 
+def balance(tier: Tier) -> Costs:
+    """Share misses out by what they cost where both sides are at work; once everything is compiled.
+
+    Args:
+        tier: measured before, side by side; no window of it may run.
+
+    Raises:
+        TierError: the host does not answer.
+    """
+    costs = balanced(tier, tier.costs or tier.options.costs)
+    tier.share_out(costs)
+    tier.costs = costs
+    return costs
+
+
 def _near(now: float, before: float) -> float:
     return min(max(now, before / APART), before * APART)
 
@@ -113,26 +146,13 @@ def _line(times: dict[int, float]) -> tuple[float, float]:
     return each, max(0.0, short - few * each)
 
 
-def _here(tier: Tier, layer: int, count: int, *, shown: bool = False) -> tuple[int, NDArray[np.int32]]:
-    """A layer of which RAM has at least so many experts, this one if it is one, and those; some twice if it must be."""
-    every = np.arange(tier.table.shape[1], dtype=np.int32)
-    if tier.supply is None:
-        return layer, every
-    stock = tier.supply.stock
-    here = stock.shown if shown else np.stack([stock.here(i) for i in range(len(tier.layers))])
-    if here[layer].sum() < count:
-        layer = int(here.sum(1).argmax())
-    found = every[here[layer]] if here[layer].any() else every
-    return layer, np.resize(found, max(count, len(found)))
-
-
 def _ask(tier: Tier, count: int, rng: np.random.Generator) -> float:
     """Microseconds the host was at a message of so many experts."""
     host, m = tier.host, tier.host.mailbox
     memory, words = host.memory, m.words(host.memory)
     layers = len(tier.table)
     header = m.view(memory, box.HEADER, np.int32, 4)
-    number, some = _here(tier, int(rng.integers(layers)), count)
+    number, some = here(tier, int(rng.integers(layers)), count)
     header[:] = number, 1, count, count
     m.view(memory, m.experts, np.int32, count)[:] = rng.permutation(some)[:count]
     m.view(memory, m.counts, np.int32, count)[:] = 1
@@ -160,7 +180,7 @@ def _bring(tier: Tier, count: int, device: torch.device, turn: int) -> float:
 
     Launched one by one they would be measured by how fast Python launches: some 180 microseconds before the first.
     """
-    which, some = _here(tier, turn % len(tier.layers), REPEATS * count, shown=True)
+    which, some = here(tier, turn % len(tier.layers), REPEATS * count, shown=True)
     layer, there = tier.layers[which], torch.from_numpy(some).to(device)
     number = torch.arange(count, dtype=torch.int32, device=device)
     places = number * 37 + 11 * turn

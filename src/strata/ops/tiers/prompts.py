@@ -13,27 +13,33 @@ from strata.ops.experts.slots import SlotLayout
 from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
-from strata.ops.tiers.sizes import BUFFERS
+from strata.ops.tiers.landing import PER_PROCESSOR, Landing
+from strata.ops.tiers.measure import copy_cost
+from strata.ops.tiers.sizes import BUFFERS, LANDING
 from strata.ops.tiers.tier import Tier
+
+LINK = 25e3
+"""Bytes a microsecond over the link, where there is none that could be measured."""
 
 DISK = 3e3
 """Bytes a microsecond that come from a disk, where nobody has measured it: an SSD on four lanes of PCIe 3."""
 
 
 class Shelf:
-    """`strata.ops.prompt.stream.ring.Layers` of a tier: the file's blocks in RAM, brought over and repacked on the way.
+    """`strata.ops.prompt.stream.ring.Layers` of a tier: the file's blocks are copied, and repacked where they land.
 
     Args:
         tier: of the model.
-        most: experts of a group.
-        device: where slots are.
+        area: where groups land.
     """
 
-    def __init__(self, tier: Tier, most: int, device: torch.device) -> None:
-        self._tier, self._device = tier, device
-        self._stage = torch.zeros(
-            most * max(one.source.nbytes for one in tier.layers), dtype=torch.uint8, device=device
-        )
+    def __init__(self, tier: Tier, area: Landing) -> None:
+        self._tier, self._area = tier, area
+
+    @property
+    def landing(self) -> int:
+        """See `Layers.landing`."""
+        return len(self._area)
 
     @property
     def still(self) -> bool:
@@ -59,21 +65,26 @@ class Shelf:
         """See `Layers.layout`."""
         return self._tier.layers[layer].source.layout
 
-    def bring(self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int]) -> None:
-        """See `Layers.bring`.
+    def fetch(self, layer: int, experts: Sequence[int], place: int) -> None:
+        """See `Layers.fetch`.
 
         Raises:
             TierError: experts cannot be read from the disk, or take too long.
         """
-        supply = self._tier.supply
+        source, supply = self._tier.layers[layer].source, self._tier.supply
         if supply is None:
-            self._launch(layer, ring, experts, buffers, None)
+            addresses = self._tier.ram.addresses[layer][list(experts)]
+            self._area.fetch(source, place, addresses, range(len(experts)))
             return
         try:
-            for places, at in supply.taken(layer, experts):
-                self._launch(layer, ring, range(len(places)), [buffers[place] for place in places], at)
+            for rows, addresses in supply.taken(layer, experts):
+                self._area.fetch(source, place, addresses, rows)
         except StorageError as error:
             raise TierError(f"a prompt's pass was given up, for experts could not be read: {error}") from error
+
+    def bring(self, layer: int, ring: Tensor, count: int, place: int, buffers: Tensor) -> None:
+        """See `Layers.bring`."""
+        self._area.bring(self._tier.layers[layer].source, ring, place, count, buffers)
 
     def ask(self, layer: int, experts: Sequence[int]) -> bool:
         """See `Layers.ask`."""
@@ -83,20 +94,16 @@ class Shelf:
         """See `Layers.there`."""
         return self._tier.supply is None or self._tier.supply.there(layer, experts)
 
-    def _launch(
-        self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int], at: Tensor | None
-    ) -> None:
-        count = len(experts)
-        lists = torch.tensor([*experts, *buffers, count], dtype=torch.int32)
-        if self._device.type == "cuda":
-            lists = lists.pin_memory().to(self._device, non_blocking=True)
-        self._tier.layers[layer].source.launch(
-            ring, self._stage, lists[:count], lists[count : 2 * count], lists[2 * count :], count, at=at
-        )
-
 
 def streaming(
-    tier: Tier, moes: Sequence[Any], topk: int, device: torch.device, *, buffers: int = BUFFERS, rate: float = 25e3
+    tier: Tier,
+    moes: Sequence[Any],
+    topk: int,
+    device: torch.device,
+    *,
+    buffers: int = BUFFERS,
+    landing: int = LANDING,
+    each: int = PER_PROCESSOR,
 ) -> Streaming:
     """What prompts ask about a tier's experts.
 
@@ -106,7 +113,11 @@ def streaming(
         topk: experts a row visits.
         device: where slots are.
         buffers: of the ring.
-        rate: bytes a microsecond over the link, where the tier has not measured it.
+        landing: places for a group each before it.
+        each: programs for each multiprocessor that make planes there.
+
+    Raises:
+        TierError: the GPU's driver cannot copy.
     """
     most = max(1, buffers // 3)
     largest = max(one.source.layout.nbytes for one in tier.layers)
@@ -114,8 +125,9 @@ def streaming(
     memory = torch.zeros((buffers + 1) * largest, dtype=torch.uint8, device=device)
     # Whole slots away from the tier's, so that slots that are lent count from the same place.
     memory = memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
-    ring = Ring(memory, Shelf(tier, most, device), len(moes), moes[0].slots.experts, most=most)
-    link = heaviest / rate if tier.costs is None else tier.costs.link
+    area = Landing([one.source for one in tier.layers], most, device, tier.ram.cuts, places=landing, each=each)
+    ring = Ring(memory, Shelf(tier, area), len(moes), moes[0].slots.experts, most=most)
+    link = copy_cost(tier, area) if device.type == "cuda" else heaviest / LINK
     if tier.supply is not None:
         link += tier.supply.absent * heaviest / DISK
     return Streaming(ring, moes, topk, Costs(link=link))

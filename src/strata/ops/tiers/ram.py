@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,14 @@ class Ram:
         base: uint8, memory that a GPU reaches; places are counted from it.
         kept: what the addresses point to.
         stock: decides which experts are there, if not all of them are.
+        cuts: int64, rising: where one part of it ends that the GPU knows, and the next begins; no copy reaches over.
     """
 
     addresses: NDArray[np.int64]
     base: Tensor
     kept: Any = None
     stock: Stock | None = None
+    cuts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def described(layers: Sequence[Moe]) -> list[Expert]:
@@ -172,7 +174,8 @@ def stocked(stock: Stock, *, on_gpu: bool = True) -> Ram:
             "(a larger --ram), or use --device cpu"
         )
     base = torch.zeros(512, dtype=torch.uint8, pin_memory=on_gpu)
-    return Ram(stock.addresses, base, _Locks(stock.region.array) if on_gpu else None, stock)
+    cuts = stock.region.address + np.arange(PIECE, len(stock.region), PIECE, dtype=np.int64)
+    return Ram(stock.addresses, base, _Locks(stock.region.array) if on_gpu else None, stock, cuts)
 
 
 class _Locks:

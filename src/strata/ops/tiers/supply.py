@@ -138,11 +138,11 @@ class Supply:
         """Whether all are in RAM and stay there; those that are not are asked for."""
         return self.want(layer, experts) and bool(self.stock.here(layer)[list(experts)].all())
 
-    def taken(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+    def taken(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[list[int], NDArray[np.int64]]]:
         """Experts for copies that are launched on the current stream, group by group as RAM has room.
 
         Yields:
-            Which of `experts`, as places in that list, and where they lie: int64 [n, 3] on the device.
+            Which of `experts`, as places in that list, and their addresses: int64 [n, 3].
 
         Raises:
             StorageError: the disk failed, or does not answer, or all of RAM is in use.
@@ -157,7 +157,7 @@ class Supply:
                     raise StorageError(f"no slot for an expert of layer {layer}: all {self.stock.slots} are in use")
                 self.let_go(wait=True)
                 continue
-            yield [place[expert] for expert in some.tolist()], self.at(layer, some)
+            yield [place[expert] for expert in some.tolist()], self.stock.addresses[layer, some]
             self._using.append((self._event(), layer, some))
             left = left[~np.isin(left, some)]
 

@@ -119,6 +119,7 @@ class Tier:
         cache: what decides about it.
         layers: each layer's part.
         room: memory of the slots.
+        ram: where experts lie.
         supply: RAM, if it does not hold all experts.
         last: what the last window met.
         total: what all have.
@@ -161,7 +162,7 @@ class Tier:
         self._device, self._on_gpu = device, device.type == "cuda"
         self._mailbox = Mailbox(topk, first.hidden)
         self._box = torch.zeros(self._mailbox.nbytes, dtype=torch.uint8, pin_memory=self._on_gpu)
-        self._ram = ram
+        self.ram = ram
         self.cache = cache
         self.table = torch.full((count, each), -1, dtype=torch.int32, device=device)
         self._staged = torch.full((count, each), -1, dtype=torch.int32, pin_memory=self._on_gpu)

@@ -308,7 +308,8 @@ class Fleet:
             self._line.loaded(name, self._clock())
             past.loads, past.reason, past.until = past.loads + 1, "", -math.inf
             past.seconds += self._clock() - past.began
-            _log.info("%s: loaded in %.1f s", name, self._clock() - past.began)
+            where = f", {served.where}" if served.where else ""
+            _log.info("%s: loaded in %.1f s%s", name, self._clock() - past.began, where)
         elif phase is Phase.LOADING and over:
             self._failed(name, status)
         elif phase is Phase.ENDING:

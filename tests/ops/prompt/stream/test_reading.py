@@ -14,8 +14,9 @@ EXPERTS = 12
 class Disk:
     """Experts are numbers; some are on a disk, and as many may be on their way as there is room for."""
 
-    def __init__(self, missing, absent, room, comes):
+    def __init__(self, missing, absent, room, comes, landing=1):
         self._missing, self.room, self._comes = missing, room, comes
+        self.landing, self.landed = landing, [[]] * landing
         self.absent = set(absent)  # not in RAM
         self.coming, self.asked, self.brought, self.waits, self.turn = [], [], [], 0, 0
 
@@ -47,13 +48,17 @@ class Disk:
             self.absent.discard(self.coming.pop(0))
         return not any((layer, expert) in self.absent for expert in experts)
 
-    def bring(self, layer, ring, experts, buffers):
-        keys = [(layer, expert) for expert in experts]
+    def fetch(self, layer, experts, place):
+        keys = self.landed[place] = [(layer, expert) for expert in experts]
         self.waits += any(key in self.absent for key in keys)
         self.absent -= set(keys)
         self.coming = [key for key in self.coming if key not in keys]
-        for key, buffer in zip(keys, buffers, strict=True):
-            self.brought.append(key)
+        self.brought += keys
+
+    def bring(self, layer, ring, count, place, buffers):
+        assert len(self.landed[place]) == count
+        for key, buffer in zip(self.landed[place], buffers.tolist(), strict=False):
+            assert key[0] == layer
             ring[buffer] = self.number(*key)
 
 
@@ -61,11 +66,14 @@ layers = st.lists(st.lists(st.integers(0, EXPERTS - 1), unique=True, max_size=9)
 
 
 @settings(max_examples=120, deadline=None)
-@given(missing=layers, buffers=st.integers(1, 9), room=st.integers(1, 6), ahead=st.booleans(), data=st.data())
-def test_every_expert_is_in_its_buffer_when_it_is_computed(missing, buffers, room, ahead, data):
+@given(
+    missing=layers, buffers=st.integers(1, 9), room=st.integers(1, 6), landing=st.integers(1, 4), ahead=st.booleans(),
+    data=st.data(),
+)  # fmt: skip
+def test_every_expert_is_in_its_buffer_when_it_is_computed(missing, buffers, room, landing, ahead, data):
     pairs = [(layer, e) for layer, experts in enumerate(missing) for e in experts]
     absent = data.draw(st.sets(st.sampled_from(pairs))) if pairs else set()
-    disk = Disk(missing, absent, room, lambda: data.draw(st.booleans()))
+    disk = Disk(missing, absent, room, lambda: data.draw(st.booleans()), landing)
     memory = torch.full((buffers * LAYOUT.nbytes,), 255, dtype=torch.uint8)
     ring = Ring(memory, disk, len(missing), EXPERTS)
     for turn in range(2):  # a second pass finds nothing of the first

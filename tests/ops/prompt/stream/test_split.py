@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from strata.ops.prompt.stream.schedule import Schedule
 from strata.ops.prompt.stream.share import FARTHEST, Share
 from strata.ops.prompt.stream.split import BESIDE, Costs, all_at_once, pass_rows, ring_buffers
+from strata.ops.tiers.sizes import BUFFERS, LANDING
 
 
 def test_share_of_visited_experts_where_rows_choose_evenly():
@@ -74,33 +75,50 @@ def test_what_lies_on_the_device_needs_no_long_passes():
     assert 2048 < pass_rows(8192, Costs(link=40.0), 3000) < 4096
 
 
-def simulated(rows, ring, costs, *, missing=512, layers=48, most=32):
+MAKING = 4.0
+"""Microseconds of an expert whose blocks have landed, until it is in a slot."""
+
+
+def simulated(rows, ring, landing, costs, *, missing=512, layers=48, most=32):
     """Seconds of a pass that streams everything, by the rules of the schedule; expert's products are what is left."""
     between = BESIDE * costs.row * rows / layers
     each = (1 - BESIDE) * costs.row * rows / layers / missing
-    schedule, landed, ended, now = Schedule(ring, most), 0.0, [], 0.0
+    schedule, landed, made, ended, now = Schedule(ring, most), 0.0, [], [], 0.0
     for layer in range(layers):
         schedule.add(layer, range(missing))
     for layer in range(layers):
         now += between
         for group in schedule.groups(layer):
+            left = made[group.number - landing] if group.number >= landing else 0.0
+            landed = max(landed, left) + costs.link * len(group.experts)
             free = ended[group.after] if group.after >= 0 else 0.0
-            landed = max(landed, free) + costs.link * len(group.experts)
-            now = max(now, landed) + each * len(group.experts)
+            made.append(max(landed, free, made[-1] if made else 0.0) + MAKING * len(group.experts))
+            now = max(now, made[-1]) + each * len(group.experts)
             ended.append(now)
             schedule.ready()
             schedule.computed(group)
     return now / 1e6
 
 
-def test_a_ring_as_wide_as_said_never_keeps_the_link_waiting():
-    """On PCIe 5 and an H200's compute; 96 buffers are enough for 4,096 rows, not for 8,192."""
-    costs = Costs(link=42.7, row=72.0)
+@pytest.mark.parametrize(
+    ("rows", "link", "row"), [(4096, 39.3, 68.4), (8192, 39.3, 68.4), (4096, 86.0, 400.0), (2048, 86.0, 450.0)]
+)
+@pytest.mark.parametrize("landing", [2, 3, 4])
+def test_a_ring_as_wide_as_said_never_keeps_the_link_waiting(rows, link, row, landing):
+    """On PCIe 5 and an H200's compute, and on PCIe 4 and smaller cards'."""
+    costs = Costs(link=link, row=row)
     bound = 48 * 512 * costs.link / 1e6
-    for rows in (4096, 8192):
-        wide = ring_buffers(rows, 48, 32, costs)
-        assert simulated(rows, wide, costs) < 1.01 * bound
-    assert simulated(4096, 96, costs) < 1.01 * bound
-    assert simulated(8192, 96, costs) > 1.1 * bound
-    assert 96 < ring_buffers(4096, 48, 32, costs) < 120
-    assert 160 < ring_buffers(8192, 48, 32, costs) < 224
+    wide = ring_buffers(rows, 48, 32, landing, costs)
+    assert simulated(rows, wide, landing, costs) < 1.01 * bound
+    if wide > 64:
+        assert simulated(rows, wide - 64, landing, costs) > 1.01 * bound
+
+
+def test_the_ring_as_it_is_hides_an_h200s_longest_pass():
+    """Ring and landing places, with nothing borrowed; neither with fewer of them."""
+    costs = Costs(link=39.3, row=68.4)
+    bound = 48 * 512 * costs.link / 1e6
+    assert ring_buffers(8192, 48, BUFFERS // 3, LANDING, costs) in range(BUFFERS, BUFFERS + BUFFERS // 3 + 1)
+    assert simulated(8192, BUFFERS, LANDING, costs) < 1.01 * bound
+    assert simulated(8192, BUFFERS, LANDING - 1, costs) > 1.04 * bound
+    assert simulated(8192, BUFFERS // 3 * 2, LANDING, costs) > 1.04 * bound

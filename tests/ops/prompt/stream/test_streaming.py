@@ -26,10 +26,13 @@ ALL, SOME = Costs(link=0.0), Costs(link=0.0, begin=0.0, ask=-1.0)
 class Shelf:
     """Experts of some layers in RAM, as the device has them; and what came when."""
 
+    landing = 2
+
     def __init__(self, whole, missing, lent=None):
         self.whole, self._missing, self.log, self.passes = whole, missing, [], 0
         self.lent, self.wanted, self.places = lent, None, set()
         self.still = False
+        self.landed = [(), ()]
 
     def begin(self):
         self.passes += 1
@@ -50,8 +53,12 @@ class Shelf:
     def there(self, layer, experts):  # noqa: ARG002
         return True
 
-    def bring(self, layer, ring, experts, buffers):
-        self.log.append((layer, tuple(experts), tuple(buffers)))
+    def fetch(self, layer, experts, place):  # noqa: ARG002
+        self.landed[place] = tuple(experts)
+
+    def bring(self, layer, ring, count, place, buffers):
+        experts, buffers = self.landed[place], buffers.tolist()[:count]
+        self.log.append((layer, experts, tuple(buffers)))
         slots = self.whole[layer]
         self.places.update(buffers)
         for expert, buffer in zip(experts, buffers, strict=True):
@@ -62,14 +69,10 @@ class Shelf:
 
 
 class Counting(InOrder):
-    """Everything at once; every copy knows what it has to wait for."""
+    """Everything at once; whatever is handed over knows what it has to wait for."""
 
     def __init__(self):
         self.events = 0
-
-    def copying(self, body, after):
-        assert after
-        return super().copying(body, after)
 
     def computed(self):
         self.events += 1

@@ -1,16 +1,29 @@
-"""Two streams and their events, or a stand-in that does everything at once."""
+"""Three streams and their events, or a stand-in that does everything at once."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strata.ops.prompt.stream.told import sent
 
 
 class Lanes(Protocol):
-    """A stream that copies beside the one that computes."""
+    """A stream that copies and one that makes slots of what was copied, beside the one that computes."""
 
-    def copying(self, body: Callable[[], None], after: Any | None) -> Any:
-        """Hand a copy over; it begins after an event of the computing stream. Returns an event of its end."""
+    def copying(self, body: Callable[[], None], after: Any) -> Any:
+        """Hand a copy over; it begins after an event. Returns an event of its end."""
+        ...
+
+    def making(self, body: Callable[[], None], *after: Any) -> Any:
+        """Hand over what makes slots; it begins after some events. Returns an event of its end."""
+        ...
+
+    def sent(self, numbers: NDArray[np.int32]) -> Tensor:
+        """Numbers for what makes slots. A pass may be given up before they are read: their memory is that stream's."""
         ...
 
     def wait(self, event: Any) -> None:
@@ -25,22 +38,27 @@ class Lanes(Protocol):
 class DeviceLanes:
     """Streams of a GPU.
 
-    Copies are of a lower priority than what computes: where a kernel copies, it takes what is left.
+    Copies go through its copy engine and need no multiprocessor. What makes slots goes before what computes: it is some
+    0.1 ms a group of experts, and both the link and the products wait for it.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._copies = torch.cuda.Stream(device)
+        self._makes = torch.cuda.Stream(device, priority=-1)
 
-    def copying(self, body: Callable[[], None], after: Any | None) -> Any:
+    def copying(self, body: Callable[[], None], after: Any) -> Any:
         """See `Lanes.copying`."""
-        if after is not None:
-            self._stream.wait_event(after)
-        with torch.cuda.stream(self._stream):
-            body()
-        event = torch.cuda.Event()
-        event.record(self._stream)
-        return event
+        return _run(self._copies, body, (after,))
+
+    def making(self, body: Callable[[], None], *after: Any) -> Any:
+        """See `Lanes.making`."""
+        return _run(self._makes, body, after)
+
+    def sent(self, numbers: NDArray[np.int32]) -> Tensor:
+        """See `Lanes.sent`."""
+        with torch.cuda.stream(self._makes):
+            return sent(numbers, self._device)
 
     def wait(self, event: Any) -> None:
         """See `Lanes.wait`."""
@@ -53,13 +71,32 @@ class DeviceLanes:
         return event
 
 
+def _run(stream: Any, body: Callable[[], None], after: tuple[Any, ...]) -> Any:
+    for event in after:
+        stream.wait_event(event)
+    with torch.cuda.stream(stream):
+        body()
+    event = torch.cuda.Event()
+    event.record(stream)
+    return event
+
+
 class InOrder:
     """Everything when it is handed over: for the CPU, where Triton's interpreter computes."""
 
-    def copying(self, body: Callable[[], None], after: Any | None) -> Any:  # noqa: ARG002  # it is over
+    def copying(self, body: Callable[[], None], after: Any) -> Any:
         """See `Lanes.copying`."""
+        return self.making(body, after)
+
+    def making(self, body: Callable[[], None], *after: Any) -> Any:
+        """See `Lanes.making`."""
+        assert all(after), "they were handed over before"
         body()
         return True
+
+    def sent(self, numbers: NDArray[np.int32]) -> Tensor:
+        """See `Lanes.sent`."""
+        return torch.from_numpy(numbers)
 
     def wait(self, event: Any) -> None:
         """See `Lanes.wait`."""

@@ -18,6 +18,9 @@ FARTHEST = 1 << 30
 
 Experts: TypeAlias = Sequence[int] | NDArray[np.integer]
 
+LIST = 4
+"""Numbers of a list are a multiple of it: kernels are compiled for lists at multiples of 16 bytes."""
+
 AHEAD = 64
 """Groups behind those that are copied which are asked for: more than a disk reads while one is computed."""
 
@@ -28,6 +31,11 @@ class Layers(Protocol):
     @property
     def still(self) -> bool:
         """Whether what is launched now is of no text, so that nothing is to be learned of it."""
+        ...
+
+    @property
+    def landing(self) -> int:
+        """Places for a group each, between RAM and the ring."""
         ...
 
     def begin(self) -> None:
@@ -60,23 +68,39 @@ class Layers(Protocol):
         ...
 
     def there(self, layer: int, experts: Sequence[int]) -> bool:
-        """Whether all are in RAM, so that `bring` waits for nothing."""
+        """Whether all are in RAM, so that `fetch` waits for nothing."""
         ...
 
-    def bring(self, layer: int, ring: Tensor, experts: Sequence[int], buffers: Sequence[int]) -> None:
-        """Launch copies from RAM on the current stream.
+    def fetch(self, layer: int, experts: Sequence[int], place: int) -> None:
+        """Launch copies from RAM to a landing place, on the current stream.
+
+        Args:
+            layer: whose experts.
+            experts: which.
+            place: number of the landing place.
+        """
+        ...
+
+    def bring(self, layer: int, ring: Tensor, count: int, place: int, buffers: Tensor) -> None:
+        """Launch, on the current stream, what makes slots of what has landed.
 
         Args:
             layer: whose experts.
             ring: ``uint8 [buffers, layout.nbytes]`` on the device.
-            experts: which.
-            buffers: where each goes; numbers that lie outside of `ring` are of memory that `borrow` gave.
+            count: experts that were fetched to the place.
+            place: number of the landing place.
+            buffers: int32 [at least count] on the device, where each goes; numbers that lie outside of `ring` are of
+                memory that `borrow` gave.
         """
         ...
 
 
 class Ring:
     """Buffers on the device and what is under way into them.
+
+    A group goes two ways, one after the other: from RAM to a landing place, and from there to its buffers. The first
+    needs a landing place that is free, the second its copy, and buffers that are free; so copies go on while the ring
+    is full, as far as there are places. Group i lands at place i % landing.
 
     Args:
         memory: uint8, on the device; cut into slots as large as the largest layer's.
@@ -106,16 +130,26 @@ class Ring:
         self.most = Schedule(self.buffers, most).most
         self._schedule = Schedule(self.buffers, self.most)
         self._where: dict[int, Tensor] = {}  # which buffer an expert comes to, by layer
-        self._landed: dict[int, Any] = {}
+        self._lists: tuple[int, Tensor] | None = None  # buffers of each group, from a group on
+        # Of each landing place: when it is free again. It goes on from pass to pass: one may have been given up.
+        self._left: list[Any] = [self._lanes.computed()] * layers.landing
+        self._came: dict[int, Any] = {}  # of groups that were fetched and are not made
+        self._made: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
         self._waiting: list[Group] = []  # their buffers are free, or will be
         self._asked = 0  # groups before this one have been read, or are being read
-        self._handed = 0  # and before this one are being copied
+        self._fetched = 0  # before this one are being copied
+        self._done = 0  # and before this one are being made
 
     @property
     def still(self) -> bool:
         """See `Layers.still`."""
         return self._layers.still
+
+    @property
+    def landing(self) -> int:
+        """See `Layers.landing`."""
+        return len(self._left)
 
     def missing(self) -> list[Experts]:
         """Experts that each layer lacks, as a pass begins."""
@@ -150,20 +184,26 @@ class Ring:
         """
         self._schedule = Schedule(self.buffers, self.most)
         # Whatever passes before have in the buffers is computed before this event.
-        self._landed, self._free = {}, {-1: self._lanes.computed()}
+        self._came, self._made, self._free = {}, {}, {-1: self._lanes.computed()}
         self._where.clear()
-        self._waiting, self._asked, self._handed = [], 0, 0
+        self._lists = None
+        self._waiting, self._asked, self._fetched, self._done = [], 0, 0, 0
         for layer, experts in enumerate(missing or ()):
             self._schedule.add(layer, _listed(experts))
-        self._issue()
+            if not self._fetched:
+                self._go_on()  # the link is at work while the rest is thought out
         if missing is not None:
             self._place(range(self._count))
+        self._issue()
 
     def want(self, layer: int, experts: Sequence[int]) -> None:
         """A layer wants these, some of those that it lacks."""
+        assert self._lists is None or self._schedule.done, "its turn comes when those before are computed"
+        self._lists = None
         self._schedule.add(layer, experts)
-        self._issue()
+        self._go_on()
         self._place([layer])
+        self._issue()
 
     def slots(self, layer: int) -> Iterator[tuple[Slots, tuple[int, ...]]]:
         """A layer's experts, group by group, when they have come; each until the next is asked for.
@@ -171,50 +211,79 @@ class Ring:
         The table of a layer says of all its experts where they come to; of them the group's are there.
         """
         for group in self._schedule.groups(layer):
-            self._hand_over(group.number)
-            self._lanes.wait(self._landed.pop(group.number))
+            self._go_on(group.number)
+            self._lanes.wait(self._made.pop(group.number))
             yield Slots(self._layers.layout(layer), self._view(layer), self._where[layer]), group.experts
             self._free[group.number] = self._lanes.computed()
             self._schedule.computed(group)
             self._issue()
 
     def _issue(self) -> None:
-        self._waiting += self._schedule.ready()
         while (
-            self._asked < self._handed + AHEAD
+            self._asked < self._fetched + AHEAD
             and (group := self._schedule.numbered(self._asked))
             and self._layers.ask(group.layer, group.experts)
         ):
             self._asked += 1
-        self._hand_over()
+        self._go_on()
 
-    def _hand_over(self, upto: int = -1) -> None:
-        """Copies that need not wait for a disk, in order; up to a number all, for that group is computed next."""
-        while self._waiting:
-            group = self._waiting[0]
-            if group.number > upto and not self._layers.there(group.layer, group.experts):
-                return
-            self._waiting.pop(0)
-            self._handed = group.number + 1
-            self._asked = max(self._asked, self._handed)
-            self._landed[group.number] = self._lanes.copying(partial(self._bring, group), self._free[group.after])
+    def _go_on(self, upto: int = -1) -> None:
+        """Hand over all that may be; groups up to a number even if that waits for a disk, for they are computed next.
 
-    def _bring(self, group: Group) -> None:
-        self._layers.bring(group.layer, self._view(group.layer), group.experts, self._placed(group))
+        An event that was not recorded holds nobody up: whatever has to be waited for has been handed over before.
+        """
+        self._waiting += self._schedule.ready()
+        while self._fetch(upto) or self._make():
+            pass
+
+    def _fetch(self, upto: int) -> bool:
+        """The next group from RAM to its landing place."""
+        group = self._schedule.numbered(self._fetched)
+        if group is None or self._fetched >= self._done + len(self._left):
+            return False
+        if group.number > upto and not self._layers.there(group.layer, group.experts):
+            return False
+        place = self._fetched % len(self._left)
+        self._fetched += 1
+        self._asked = max(self._asked, self._fetched)
+        body = partial(self._layers.fetch, group.layer, group.experts, place)
+        self._came[group.number] = self._lanes.copying(body, self._left[place])
+        return True
+
+    def _make(self) -> bool:
+        """The next group from its landing place to its buffers."""
+        if not self._waiting or self._done >= self._fetched or self._lists is None:
+            return False
+        group, place = self._waiting.pop(0), self._done % len(self._left)
+        self._done += 1
+        first, lists = self._lists
+        body = partial(
+            self._layers.bring, group.layer, self._view(group.layer), len(group.experts), place,
+            lists[group.number - first],
+        )  # fmt: skip
+        event = self._lanes.making(body, self._came.pop(group.number), self._free[group.after])
+        self._made[group.number] = self._left[place] = event
+        return True
 
     def _view(self, layer: int) -> Tensor:
         return self._array[:, : self._layers.layout(layer).nbytes]
 
-    def _placed(self, group: Group) -> list[int]:
-        return [self._places[buffer] for buffer in group.buffers]
-
     def _place(self, layers: Sequence[int]) -> None:
-        """Send the tables of some layers, all at once."""
+        """Send the tables of some layers, one after the other, and the lists of their groups, all at once."""
         where = np.full((len(layers), self._experts), -1, np.int32)
-        for row, layer in zip(where, layers, strict=True):
-            for group in self._schedule.groups(layer):
-                row[list(group.experts)] = self._placed(group)
+        groups = [group for layer in layers for group in self._schedule.groups(layer)]
+        lists = np.zeros((len(groups), -(-self.most // LIST) * LIST), np.int32)
+        # All at once, for a pass has some 770 groups of 32 experts, and the link has nothing to do meanwhile.
+        sizes = np.array([len(group.experts) for group in groups], np.int64)
+        experts = np.array([expert for group in groups for expert in group.experts], np.int64)
+        buffers = [buffer for group in groups for buffer in group.buffers]
+        placed = np.array(self._places, np.int32)[np.array(buffers, np.int64)]
+        rows = np.array([group.layer for group in groups], np.int64) - layers[0]
+        of, firsts = np.repeat(np.arange(len(groups)), sizes), np.cumsum(sizes) - sizes
+        lists[of, np.arange(len(placed)) - firsts[of]] = placed
+        where[rows[of], experts] = placed
         self._where |= dict(zip(layers, sent(where, self._device), strict=True))
+        self._lists = (groups[0].number if groups else 0), self._lanes.sent(lists)
 
 
 def _listed(experts: Experts) -> list[int]:

@@ -2,7 +2,7 @@
 
 Experts that a layer lacks are numbered through the whole pass, in the order in which they are computed. Number i goes
 into buffer i % ring. They move and are computed in groups, none of which reaches over the end of a layer. Two things
-must hold, whatever the device's own timing:
+must hold, whatever the device's own timing (a copy is what fills the ring, wherever experts have landed before):
 
 - a group is computed only after it has been copied: the computing stream waits for the copy's event;
 - a buffer is copied into only after what was in it has been computed: the copying stream waits for the event of the

@@ -73,17 +73,18 @@ def pass_rows(most: int, costs: Costs, missing: int) -> int:
     return min(most, max(USUAL, hidden))
 
 
-def ring_buffers(rows: int, layers: int, most: int, costs: Costs) -> int:
+def ring_buffers(rows: int, layers: int, most: int, landing: int, costs: Costs) -> int:
     """Buffers with which a pass that streams everything never keeps the link waiting.
 
-    While a layer's mixer is computed nothing leaves the ring; so it has to hold what the link brings in that time, and
-    one group more that is computed.
+    While a layer's mixer is computed nothing leaves the ring; so ring and landing places have to hold what the link
+    brings in that time, in whole groups, and one more that lands.
 
     Args:
         rows: of the pass.
         layers: of the model.
         most: experts of a group.
+        landing: places for a group each that it comes through.
         costs: measured.
     """
     between = BESIDE * costs.row * rows / layers
-    return most + -(-int(between) // max(1, int(costs.link)))
+    return most * max(1, math.ceil(between / max(costs.link, 1.0) / most) + 1 - landing)

@@ -66,8 +66,9 @@ class Streaming:
         missing = self._ring.missing()
         self._learn()
         self._ask = not all_at_once(rows, self.share.of(rows), [len(one) for one in missing], self._costs)
-        wide = 0 if self._ask else ring_buffers(rows, len(missing), self._ring.most, self._costs)
-        missing = self._ring.widen(wide)
+        ring = self._ring
+        wide = 0 if self._ask else ring_buffers(rows, len(missing), ring.most, ring.landing, self._costs)
+        missing = ring.widen(wide)
         lacking = self._lacking = np.zeros_like(self._lacking)
         for layer, experts in enumerate(missing):
             lacking[layer, np.asarray(experts, np.int64)] = True
