@@ -31,7 +31,7 @@ finally:
 def test_two_conversations_with_slots_that_come_and_go(tmp_path):
     file = tmp_path / "soak.json"
     command = [sys.executable, "-W", "ignore", str(TOOLS / "gpu_soak.py"), "--device", "cpu", "--brief"]
-    command += ["--minutes", "0.05", "--clients", "2", "--resize", "0.01", "--fault", "0", "--scratch", str(tmp_path)]
+    command += ["--minutes", "0.2", "--clients", "2", "--resize", "0.01", "--fault", "5", "--scratch", str(tmp_path)]
     done = subprocess.run(
         [*command, "--json", str(file)], capture_output=True, text=True, timeout=500, check=False, env=os.environ
     )

@@ -123,7 +123,7 @@ def _soaked(
     """Go on for the minutes, then let all end; returns the seconds it took."""
     began = time.monotonic()
     end, said = min(began + 60 * given.minutes, given.until), began
-    resized = faulted = began
+    resized, faulted = began - given.resize, began
     while (now := time.monotonic()) < end:
         crowd.ask()
         if given.resize and now >= resized + given.resize:

@@ -10,7 +10,8 @@ from strata.gguf.encode import Writable
 from strata.lab.synthetic import fill
 from strata.lab.synthetic.shapes import Planned, Synthetic, metadata, tensors
 
-VOCABULARY = 128
+VOCABULARY = 288
+"""All bytes, and what ends a turn."""
 
 NARROW = {"Q4_K", "Q5_K", "Q6_K"}
 """Types whose blocks are wider than the model."""
