@@ -14,7 +14,7 @@ PARTS = (BUDGET * RATIO + RATIO - 1 + CELLS - 1) // CELLS
 ROPE = Rope(dims=2 * HALF, theta=1e4, sections=(3, 3, 2), scale=1.0, original_context=256)
 LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
 TILE = 4
-SELECT = {"FEW": 32, "TILE": TILE, "PDL": False}
+SELECT = {"TILE": TILE, "PDL": False}
 
 
 def _tables(kv: torch.dtype) -> torch.Tensor:
@@ -96,10 +96,13 @@ class Case:
         paged = (self.pages, self.pages.shape[1])
         self.q_out = torch.full((count, NH, HD), torch.nan)
         self.iq_out = torch.full((count, IH, ID), torch.nan)
-        kernels.prepare[(count, NH + 2 * NKV + IH + 1)](
-            self.qg, k, v, self.iq, ik, cos, sin, positions, starts, *self.norms, EPS, *where, begins, *paged,
-            self.q_out, self.iq_out, self.keys, self.values, self.raw, self.blocks,
-            NH=NH, NKV=NKV, HD=HD, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, PDL=False,
+        kernels.prepare[(count, NH + 2 * NKV)](
+            self.qg, k, v, cos, sin, positions, *self.norms[:2], EPS, *where, *paged, self.q_out,
+            self.keys, self.values, NH=NH, NKV=NKV, HD=HD, HALF=HALF, PDL=False,
+        )  # fmt: skip
+        kernels.index[(count, IH + 1)](
+            self.iq, ik, cos, sin, positions, starts, *self.norms[2:], EPS, *where, begins, *paged, self.iq_out,
+            self.raw, self.blocks, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, PDL=False,
         )  # fmt: skip
         most = 64
         self.scores = torch.full((count, most), torch.nan)

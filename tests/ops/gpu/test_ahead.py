@@ -69,7 +69,9 @@ def loaded(tmp_path_factory):
 def fresh(loaded):
     """A network that has computed nothing yet."""
     config, weights = loaded
-    return lambda: Network(config, weights, Stub(config, Pool(config, DEVICE, slots=10, cells=1024), DEVICE))
+    return lambda: Network(
+        config, weights, Stub(config, Pool(config, DEVICE, slots=10, cells=1024), DEVICE, graphs=False)
+    )
 
 
 class Text:

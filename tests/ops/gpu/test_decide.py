@@ -51,6 +51,7 @@ class Deciding:
         top = TOP if any(rule.top for rule in rules) else 1
         choice.prepare(rules)
         choice.launch(*(x.to(DEVICE) for x in (logits, banned, ids, first)), top, dependent.launch(DEVICE))
+        choice.launched()
         decisions = choice.read(fed, rules, top)
         for (state, one), decision in zip(done, decisions, strict=True):
             self.network.commit(state, one, len(decision.ids))

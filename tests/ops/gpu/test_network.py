@@ -13,7 +13,11 @@ from strata.gguf import open_model
 from strata.loading.cache import cached_as
 from strata.model import Network, load_config, load_weights
 from strata.model.decision import Greedy
+from strata.model.forward import segments
+from strata.model.weights import Qsa
 from strata.ops import bind
+from strata.ops.gpu.rows import Rows
+from strata.ops.matvec.triton import quantise
 from support.launch import NATIVE
 from support.stored import write_stored
 
@@ -74,3 +78,25 @@ def test_positions_of_pictures_are_refused(both):
     with pytest.raises(RequestError, match="pictures cannot be read on this device"):
         gpu.read(state, [5, 6], torch.tensor([[0, 0, 0], [0, 0, 1]]))
     assert state.length == 0
+
+
+def test_blocks_are_chosen_beside_the_projections(both, monkeypatch):
+    """The indexer's branch begins before any other of its layer, and nothing waits for it but what attends."""
+    _, gpu = both
+    ops, order = gpu.ops, []
+    begin = ops._branches.begin
+
+    def noted(key, body, **options):
+        order.append(key)
+        assert options == ({"urgent": True} if key == "blocks" else {})
+        join = begin(key, body, **options)
+        return lambda: (order.append(("joined", key)), join())[1]
+
+    monkeypatch.setattr(ops._branches, "begin", noted)
+    number, layer = next((i, x) for i, x in enumerate(gpu.weights.layers) if isinstance(x.mixer, Qsa))
+    state = gpu.new_state()
+    batch = ops.begin(segments([(state, [5], torch.zeros(1, 3, dtype=torch.int64))]), window=True)
+    x = torch.randn((1, gpu.config.H), generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    m = ops.qsa_project(Rows(x, quantise(x)), batch, layer.mixer)
+    ops.qsa_attend(m, batch, number, layer.mixer, sparse=True)
+    assert order == ["blocks", 0, 1, ("joined", 0), ("joined", 1), ("joined", "blocks")]

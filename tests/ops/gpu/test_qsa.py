@@ -101,9 +101,9 @@ KINDS = ["ties", "zeros", "mostly zeros", "random", "all equal but one", "almost
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_choosing_is_a_stable_sort(kernels, kind):
-    """Against a sort by falling score, then rising number, at lengths that are met in registers and in tiles."""
-    lengths, most = (9, 31, 32, 33, 128, 129, 250, 512), 512
-    select = {"FEW": 128, "TILE": 8, "PDL": False}
+    """Against a sort by falling score, then rising number, of blocks met at once, in tiles, and in tiles of tiles."""
+    lengths, most = (9, 31, 32, 33, 64, 65, 129, 250, 512, 513, 777, 4090, 4096), 4096
+    select = {"TILE": 8, "PDL": False}
     rows = [_scores(kind, count) for count in lengths]
     scores = torch.full((len(lengths), most), torch.nan)
     peaks = torch.full((len(lengths), most // 8), torch.nan)

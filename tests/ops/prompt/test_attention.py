@@ -48,8 +48,6 @@ class Case:
         for b in range(seen // RATIO):
             self.blocks[self.pages[1, b * RATIO // PAGE], b % (PAGE // RATIO)] = self.block[b]
 
-    few = 64
-
     def run(self, tile: int = 16, begin: int = 0) -> torch.Tensor:
         kernels, qsa = Kernels("strata.ops.prompt.attention"), Kernels("strata.ops.qsa.gpu")
         where = (_int(1), _int(self.committed), _int(self.rows), self.pages, PAGES)
@@ -67,9 +65,7 @@ class Case:
         self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
         seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
         seen[self.rows - begin :] = 0
-        qsa.choose[(rows,)](
-            scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, FEW=self.few, TILE=8, PDL=False
-        )
+        qsa.choose[(rows,)](scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, TILE=8, PDL=False)
         kernels.sparse[(rows, NKV)](
             self.q, self.keys, self.values, self.qg, self.chosen, *where, gated, begin, HEADS=16, **SHAPE
         )

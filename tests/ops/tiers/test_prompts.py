@@ -138,7 +138,8 @@ class Clock:
 
 def test_what_an_expert_costs_a_prompt_is_measured(monkeypatch, tmp_path):
     """Whatever RAM holds."""
-    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    if not NATIVE:
+        monkeypatch.setattr(torch.cuda, "Event", Clock)
     with disk(tmp_path / "experts.bin", 0.4) as stored:
         for more in ({}, {"ram": stored}):
             made = tiered([], **more)
@@ -281,7 +282,10 @@ def test_answers_go_on_between_the_passes_of_a_long_prompt(one_layer):
     """Windows that move experts between passes that bring them: both answers are those of whoever has all experts."""
     expected, order, _, _ = _spoken(one_layer, None)
     found, kinds, coming, moved = _spoken(one_layer, 3)
-    assert (order, kinds) == ("pwpwp", "pwpwp"), "windows of the one between passes of the other"
+    for one in (order, kinds):
+        assert sorted(one) == sorted("pwpwp")
+        assert "wp" in one, "windows of the one between passes of the other"
+    assert NATIVE or (order, kinds) == ("pwpwp", "pwpwp"), "a GPU's share follows its clock"
     assert found == expected
     assert coming.passes == 3
     assert coming.brought > 0

@@ -117,7 +117,7 @@ def retry(made: Plan) -> Plan:
     else:
         account, where = made.vram, "VRAM"
         had, fewest, every = made.expert_vram, least.fewest_slots(made.sizes), made.sizes.slot_bytes
-    wanted = max(fewest, had - had // LESS)
+    wanted = max(fewest, had - -(-had // LESS))
     if (wanted - fewest) * FEW < every:
         wanted = fewest
     if had > fewest:

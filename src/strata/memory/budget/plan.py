@@ -144,14 +144,20 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     share = (
         -(-(wishes.conversations - 1) * (chosen.context // 8) // page) * page
     )  # of the context, for each further one
-    more = min(share, spare // 8 // page_bytes * page) if all_experts else 0
-    passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
     own = talk(chosen.context)
+    # Bytes, not pages, are taken from experts: or a little more memory could be a page and an expert less.
+    kept = min(talk(chosen.context + share) - own, spare // 8) if all_experts else 0
+    more = kept // page_bytes * page
+    while more and talk(chosen.context + more) - own > kept:
+        more -= page
+    passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
     usual = min(passes, max(sizes.work.least, sizes.work.usual or sizes.work.most))
-    if spare - (talk(chosen.context + more) - own) - (usual - sizes.work.least) + max(fewest, transit) >= all_experts:
+    rest = spare - kept + sizes.work.least + max(fewest, transit)
+    may = rest if wishes.experts is None else wishes.experts
+    if min(rest - usual, may) >= all_experts:
         passes = usual
-    room = spare - (talk(chosen.context + more) - own) - (passes - sizes.work.least) + max(fewest, transit)
-    wanted = min(room, all_experts, wishes.experts if wishes.experts is not None else room)
+    room = rest - passes
+    wanted = min(room, all_experts, may)
     if wanted < all_experts:
         wanted = min(wanted, room - transit)
     count = fill.prefix(turn, [one.slot for one in classes], max(wanted, fewest))
@@ -163,8 +169,7 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     if count == len(turn):
         if table is Table.SSD and wishes.table is None and left >= sizes.table:
             table, left = Table.VRAM, left - sizes.table
-        before = talk(chosen.context + more)
-        left += before - own
+        left += kept
         more = max(more, min(most_more, left // 2 // page_bytes * page))
     cells = chosen.context + more
     ram = beside(machine, sizes, wishes, chosen, classes, turn, taken, table)

@@ -25,13 +25,16 @@ class Branches:
         self._streams: dict[Hashable, torch.cuda.Stream] = {}
         self._start: torch.cuda.Event | None = None
 
-    def begin(self, key: Hashable, body: Callable[[], T], *, early: bool = False) -> Callable[[], T]:
+    def begin(
+        self, key: Hashable, body: Callable[[], T], *, early: bool = False, urgent: bool = False
+    ) -> Callable[[], T]:
         """Start something on a branch.
 
         Args:
             key: of the branch, which has been joined since it was used before.
             body: what to run.
             early: it waits for what was launched before `mark` alone.
+            urgent: its programs start before those of other branches that wait for room, too.
 
         Returns:
             To call where the result is needed: joins the branch.
@@ -40,7 +43,7 @@ class Branches:
             result = body()
             return lambda: result
         if key not in self._streams:
-            self._streams[key] = torch.cuda.Stream()
+            self._streams[key] = torch.cuda.Stream(priority=-1 if urgent else 0)
         branch = self._streams[key]
         if early and self._start is not None:
             branch.wait_event(self._start)

@@ -44,8 +44,11 @@ SCORERS = 256
 CHOOSERS = 16
 """Warps that choose."""
 
-FEW = 8192
-"""Scores that one program chooses among in registers; of more, the largest of tiles are looked at first."""
+TILE = 8
+"""Blocks whose largest score is looked at first, where there are more than the budget times as many."""
+
+BESIDE = True
+"""Blocks are chosen on a branch beside the projections, none of which that needs; else behind them."""
 
 FIRST_LAYERS = 4
 """The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
@@ -76,8 +79,9 @@ class Layers:
         self._launch = dependent.launch(device)
         self._number = _numbers(config.mixers)
         self._most_blocks = -(-config.context // config.qsa.ratio // 64) * 64
-        self._tile = max(8, power(-(-self._most_blocks // FEW)))
-        self._few = max(FEW, power(config.qsa.budget // config.qsa.ratio) * self._tile)
+        self._tile = TILE
+        while config.qsa.budget // config.qsa.ratio * self._tile**3 < self._most_blocks:
+            self._tile *= 2
         self._precision = (
             "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
         )
@@ -204,48 +208,40 @@ class Layers:
         """See `Ops.gdn_output`."""
         return self.linear(o, w.out)
 
-    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> tuple[Tensor, ...]:  # noqa: ARG002  # rotated later
-        """The five projections, raw: query and gate, k, v, indexer queries, indexer keys."""
+    def qsa_project(self, m: Rows, batch: GpuBatch, w: weights.Qsa) -> Rows:  # noqa: ARG002  # see `qsa_attend`
+        """What is projected: where it is known whose cells these are, the indexer goes ahead of the others."""
         self._count_mixer()
-        return self._branches.beside(*(partial(linear, m, x) for x in (w.q, w.k, w.v, w.iq, w.ik)))
+        return m
 
-    def qsa_attend(self, x: tuple[Tensor, ...], batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
+    def qsa_attend(self, x: Rows, batch: GpuBatch, number: int, w: weights.Qsa, *, sparse: bool) -> Rows:
         """See `Ops.qsa_attend`."""
         assert sparse, "attention is to what the indexer selects, in the draft head too"
         q, pool, layer = self._c.qsa, self._pool, self._number[number]
-        qg, k, v, iq, ik = x
         count, device = batch.rows, self._device
-        keys, values, raw, blocks = (t[layer] for t in (pool.keys, pool.values, pool.raw, pool.blocks))
-        rows_, paged = (batch.homes, batch.seen), (pool.table, pool.most_pages)
-        half = self._turns.shape[-1]
+        keys, values, where = pool.keys[layer], pool.values[layer], self._where(batch)
+        heads = [partial(linear, x, y) for y in (w.q, w.k, w.v)]
+        iq, ik = partial(linear, x, w.iq), partial(linear, x, w.ik)
+        if BESIDE:
+            choose = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
+            qg, k, v = self._branches.beside(*heads)
+            chosen = choose()
+        else:
+            qg, k, v, *asked = self._branches.beside(*heads, iq, ik)
+            chosen = self._chosen(asked[0], asked[1], batch, layer, w)
 
-        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.empty((count, *shape), dtype=dtype, device=device)
+        def room(*shape: int) -> Tensor:
+            return torch.empty((count, *shape), dtype=torch.float32, device=device)
 
-        query, index = room(q.nh, q.hd), room(q.ih, q.id)
-        qsa.prepare[(count, q.nh + 2 * q.nkv + q.ih + 1)](
-            qg, k, v, iq, ik, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm,
-            self._c.eps, *rows_, batch.begins, *paged, query, index, keys, values, raw, blocks,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=half, RATIO=q.ratio, **self._launch, num_warps=1,
+        query = room(q.nh, q.hd)
+        qsa.prepare[(count, q.nh + 2 * q.nkv)](
+            qg, k, v, *self._turns, batch.positions, w.q_norm, w.k_norm, self._c.eps, *where, query, keys, values,
+            NH=q.nh, NKV=q.nkv, HD=q.hd, HALF=self._turns.shape[-1], **self._launch, num_warps=1,
         )  # fmt: skip
-        budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget, **self._launch}
-        select = {"FEW": self._few, "TILE": self._tile}
-        scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
-        chosen = room(budget, dtype=torch.int32)
-        groups = -(-max(batch.counts) // SCORED_ROWS)
-        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
-            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
-            **common, **select, num_warps=4,
-        )  # fmt: skip
-        qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, **common, **select, num_warps=CHOOSERS
-        )
+        common = {"RATIO": q.ratio, "BUDGET": q.budget // q.ratio, **self._launch}
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
         qsa.attend[(count, q.nkv, parts)](
-            query, keys, values, chosen, *rows_, *paged, part, peak, weight,
+            query, keys, values, chosen, *where, part, peak, weight,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HEADS=max(16, power(q.nh // q.nkv)), CELLS=CELLS, PARTS=parts,
             LANES=min(128, q.hd), SPLIT=self._split, **common, num_warps=8, num_stages=2,
         )  # fmt: skip
@@ -257,6 +253,39 @@ class Layers:
             **common, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
         return out
+
+    def _where(self, batch: GpuBatch) -> tuple[Any, ...]:
+        """`slots`, `seen`, `pages` and `page_count` of rows, as the kernels take them."""
+        return batch.homes, batch.seen, self._pool.table, self._pool.most_pages
+
+    def _chosen(self, iq: Tensor, ik: Tensor, batch: GpuBatch, layer: int, w: weights.Qsa) -> Tensor:
+        """The indexer: its own cells and blocks written, and the blocks that each row attends, int32 [T, budget]."""
+        q, pool, count, device = self._c.qsa, self._pool, batch.rows, self._device
+        raw, blocks, paged = pool.raw[layer], pool.blocks[layer], (pool.table, pool.most_pages)
+
+        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.empty((count, *shape), dtype=dtype, device=device)
+
+        index = room(q.ih, q.id)
+        qsa.index[(count, q.ih + 1)](
+            iq, ik, *self._turns, batch.positions, batch.starts, w.iq_norm, w.ik_norm, self._c.eps,
+            batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, IH=q.ih, ID=q.id,
+            HALF=self._turns.shape[-1], RATIO=q.ratio, FIRST=0, **self._launch, num_warps=1,
+        )  # fmt: skip
+        budget = q.budget // q.ratio
+        common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, **self._launch}
+        scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
+        chosen = room(budget, dtype=torch.int32)
+        groups = -(-max(batch.counts) // SCORED_ROWS)
+        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
+            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
+            **common, num_warps=4,
+        )  # fmt: skip
+        qsa.choose[(count,)](
+            scores, peaks, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
+        )  # half of a multiprocessor, so that it finds room beside a product
+        return chosen
 
     def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:
         """See `Ops.qsa_output`."""

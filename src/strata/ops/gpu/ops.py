@@ -80,9 +80,8 @@ class GpuOps(Layers):
         tensor_cores = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] >= 8
         self._prompt = None
         if tensor_cores:
-            select = self._few, self._tile
             self._prompt = Prompt(
-                config, pool, device, self._turns, self._number, self._hash, select, graphs=self._graphs
+                config, pool, device, self._turns, self._number, self._hash, self._tile, graphs=self._graphs
             )
         self.pass_rows = USUAL if tensor_cores and tier is None else 512
 

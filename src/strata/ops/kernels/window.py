@@ -105,25 +105,29 @@ def _gdn(pdl: dict[str, bool]) -> list[Kernel]:
 def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     """With keys and values in bfloat16, and what differs with eight bits."""
     budget = {"RATIO": 4, "BUDGET": 512, **pdl}
-    given = dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F) | {"positions": _I, "starts": _I}
-    norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
-    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F}
+    turns = {**dict.fromkeys(("cos", "sin"), _F), "positions": _I}
+    given = {**dict.fromkeys(("qg", "k", "v"), _F), **turns, "q_norm": _F, "k_norm": _F, "eps": "fp32"}
+    asked = {"iq": _F, "ik": _F, **turns, "starts": _I, "iq_norm": _F, "ik_norm": _F, "eps": "fp32"}
+    cells = {"q_out": _F, "keys": _B, "values": _B}
+    pooled = {"iq_out": _F, "raw": _F, "blocks": _F}
     parts = {"part": _F, "peak": _F, "weight": _F}
-    heads = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, **pdl}
+    heads = {"NH": 24, "NKV": 2, "HD": 256, "HALF": 32, **pdl}
+    indexed = {"IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, "FIRST": 0, **pdl}
     attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
     merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
     scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}
     where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
     score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32"}
-    select = {"FEW": 8192, "TILE": 8}
+    tiles = {"TILE": 8}
     lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32, "ROWS": 8, "PRECISION": "tf32x3" if split else "ieee"}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 128, "SPLIT": split}
     return [
-        _kernel("qsa.prepare", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells}, heads),
-        _kernel("qsa.prepare.q8", qsa.prepare, {**given, **norms, **_CELLS, "begins": _I, **cells, **eight}, heads),
-        _kernel("qsa.score", qsa.score, score, budget | select | lots, 4),
-        _kernel("qsa.choose", qsa.choose, scored, budget | select, 16),
+        _kernel("qsa.prepare", qsa.prepare, {**given, **_CELLS, **cells}, heads),
+        _kernel("qsa.prepare.q8", qsa.prepare, {**given, **_CELLS, **cells, **eight}, heads),
+        _kernel("qsa.index", qsa.index, {**asked, **_CELLS, "begins": _I, **pooled}, indexed),
+        _kernel("qsa.score", qsa.score, score, budget | tiles | lots, 4),
+        _kernel("qsa.choose", qsa.choose, scored, budget | tiles, 16),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),

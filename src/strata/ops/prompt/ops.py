@@ -48,7 +48,7 @@ class Prompt:
         turns: float32 [2, positions, half], cosines and sines.
         numbers: each layer's number among those of its kind.
         hashes: of the n-gram table: multipliers, sizes, offsets.
-        select: FEW and TILE of `strata.ops.qsa.gpu.choose`.
+        tile: TILE of `strata.ops.qsa.gpu.choose`.
         graphs: record short passes.
 
     Attributes:
@@ -61,7 +61,7 @@ class Prompt:
 
     def __init__(
         self, config: ModelConfig, pool: Pool, device: torch.device, turns: Tensor, numbers: Sequence[int],
-        hashes: Sequence[Tensor], select: tuple[int, int], *, graphs: bool = True,
+        hashes: Sequence[Tensor], tile: int, *, graphs: bool = True,
     ) -> None:  # fmt: skip
         self._c, self._pool, self._device = config, pool, device
         self._turns, self._number, self._hash = turns, numbers, hashes
@@ -69,7 +69,7 @@ class Prompt:
         self._arch = arch(device)
         self._interpreted = self._arch == 0
         self._split = not self._interpreted and bool(pool.keys) and pool.keys[0].dtype == torch.bfloat16
-        self._select = select
+        self._tile = tile
         self._branch: torch.cuda.Stream | None = None
         self._graphs = graphs and self._arch > 0
         self._kept: dict[tuple[int, int], PromptBatch] = {}
@@ -340,7 +340,7 @@ class Prompt:
         """Blocks that rows from ``begin`` attend: int32 [rows, budget]."""
         q, device, most = self._c.qsa, self._device, batch.blocks
         budget, tall, wide = q.budget // q.ratio, 32, 64
-        few, tile = self._select
+        tile = self._tile
         scores = torch.empty((rows, most), dtype=torch.float32, device=device)
         peaks = torch.empty((rows, most // tile), dtype=torch.float32, device=device)
         attention.score[(triton.cdiv(rows, tall), triton.cdiv(most, wide))](
@@ -350,7 +350,7 @@ class Prompt:
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
         qsa.choose[(rows,)](
-            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, FEW=few, TILE=tile,
+            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, TILE=tile,
             PDL=False, num_warps=8,
         )  # fmt: skip
         return chosen

@@ -14,10 +14,15 @@ def cells(
     NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, IH: tl.constexpr, ID: tl.constexpr,
     HALF: tl.constexpr, RATIO: tl.constexpr,
 ):  # fmt: skip
-    """`strata.ops.qsa.gpu.prepare` for the first ``counts`` rows, int32 [1]."""
+    """`strata.ops.qsa.gpu.prepare` and `index` for the first ``counts`` rows, int32 [1]."""
     if tl.program_id(0) < tl.load(counts):
-        qsa.prepare(
-            qg, k, v, iq, ik, cos, sin, positions, starts, q_norm, k_norm, iq_norm, ik_norm, eps,
-            slots, seen, begins, pages, page_count, q_out, iq_out, keys, values, raw, blocks,
-            NH, NKV, HD, IH, ID, HALF, RATIO, False,
-        )  # fmt: skip
+        if tl.program_id(1) < NH + 2 * NKV:
+            qsa.prepare(
+                qg, k, v, cos, sin, positions, q_norm, k_norm, eps, slots, seen, pages, page_count,
+                q_out, keys, values, NH, NKV, HD, HALF, False,
+            )  # fmt: skip
+        else:
+            qsa.index(
+                iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
+                iq_out, raw, blocks, IH, ID, HALF, RATIO, NH + 2 * NKV, False,
+            )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sparse attention of a window on a GPU: prepare, score, choose, attend, merge.
+"""Sparse attention of a window on a GPU: index, score and choose; beside them prepare; then attend, merge.
 
 Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a conversation is row ``c % PAGE`` of page
 ``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page.
@@ -116,57 +116,86 @@ def _indexer(
 
 
 @triton.jit
+def _placed(slots, seen, pages, page_count):
+    """A program's row: itself, its cell, the pages of its conversation, and where the cell lies in all pages."""
+    row = tl.program_id(0)
+    cell = tl.load(seen + row) - 1
+    table = pages + tl.load(slots + row).to(tl.int64) * page_count
+    page = tl.load(table + cell // PAGE).to(tl.int64)
+    return row, cell, table, page * PAGE + cell % PAGE
+
+
+@triton.jit
 def prepare(
-    qg, k, v, iq, ik, cos, sin, positions, starts, q_norm, k_norm, iq_norm, ik_norm, eps,
-    slots, seen, begins, pages, page_count,
-    q_out, iq_out, keys, values, raw, blocks,
-    NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, IH: tl.constexpr, ID: tl.constexpr,
-    HALF: tl.constexpr, RATIO: tl.constexpr, PDL: tl.constexpr,
+    qg, k, v, cos, sin, positions, q_norm, k_norm, eps, slots, seen, pages, page_count, q_out, keys, values,
+    NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, HALF: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Norms and rotation of a window's heads; new cells into their pages. Grid: (T, NH + 2 NKV + IH + 1).
+    """Norms and rotation of a window's heads; new cells into their pages. Grid: (T, NH + 2 NKV).
 
     Args:
         qg: float32 [T, NH, 2, HD], per head query then gate.
         k, v: float32 [T, NKV, HD].
-        iq: float32 [T, IH, ID].
-        ik: float32 [T, ID].
         cos, sin: float32 [positions, HALF], of every position.
         positions: int32 [T], of the rows.
-        starts: int32 [T], position of the first token of the block a row is in.
-        q_norm, k_norm: float32 [HD]; iq_norm, ik_norm: float32 [ID].
+        q_norm, k_norm: float32 [HD].
         eps: of the norms.
         slots, seen: int32 [T], of each row: place of its conversation, and its cells with the row's own.
-        begins: int32 [T], the first row of each row's conversation.
         pages: int32 [all slots, page_count].
-        q_out: float32 [T, NH, HD], out; iq_out: float32 [T, IH, ID], out.
+        q_out: float32 [T, NH, HD], out.
         keys, values: [all pages, PAGE, NKV, HD], bfloat16 or float32; or uint8 [all pages, PAGE, NKV, HD/32, 36].
-        raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
     """
     release(PDL)
-    row, head = tl.program_id(0), tl.program_id(1)
-    cell = tl.load(seen + row) - 1
-    table = pages + tl.load(slots + row).to(tl.int64) * page_count
-    page = tl.load(table + cell // PAGE).to(tl.int64)
-    here = page * PAGE + cell % PAGE
+    row, _, _, here = _placed(slots, seen, pages, page_count)
     position = tl.load(positions + row)
-    if head < NH + 2 * NKV:
-        _head(
-            qg, k, v, cos, sin, position, q_norm, k_norm, eps, row, head, here, q_out, keys, values,
-            NH, NKV, HD, HALF, PDL,
-        )  # fmt: skip
-    else:
-        _indexer(
-            iq, ik, cos, sin, position, tl.load(starts + row), iq_norm, ik_norm, eps, row, tl.load(begins + row),
-            head - NH - 2 * NKV, cell, table, here, iq_out, raw, blocks, IH, ID, HALF, RATIO, PDL,
-        )  # fmt: skip
+    _head(
+        qg, k, v, cos, sin, position, q_norm, k_norm, eps, row, tl.program_id(1), here, q_out, keys, values,
+        NH, NKV, HD, HALF, PDL,
+    )  # fmt: skip
+
+
+@triton.jit
+def index(
+    iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
+    iq_out, raw, blocks,
+    IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, FIRST: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """The same for the indexer, which needs nothing of the heads. Grid: (T, FIRST + IH + 1).
+
+    Args:
+        iq: float32 [T, IH, ID].
+        ik: float32 [T, ID].
+        cos, sin, positions, eps, slots, seen, pages: as for `prepare`.
+        starts: int32 [T], position of the first token of the block a row is in.
+        iq_norm, ik_norm: float32 [ID].
+        begins: int32 [T], the first row of each row's conversation.
+        iq_out: float32 [T, IH, ID], out.
+        raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
+        FIRST: programs of a row that do something else.
+    """
+    release(PDL)
+    row, cell, table, here = _placed(slots, seen, pages, page_count)
+    _indexer(
+        iq, ik, cos, sin, tl.load(positions + row), tl.load(starts + row), iq_norm, ik_norm, eps, row,
+        tl.load(begins + row), tl.program_id(1) - FIRST, cell, table, here, iq_out, raw, blocks,
+        IH, ID, HALF, RATIO, PDL,
+    )  # fmt: skip
+
+
+@triton.jit
+def _fetch(blocks, table, lot, most, per_page: tl.constexpr, ID: tl.constexpr, BLOCK: tl.constexpr):
+    """Bring a lot's keys near, one number of each 128 bytes; what is read is not looked at, and may yet be written."""
+    b, line = lot + tl.arange(0, BLOCK), tl.arange(0, ID // 32) * 32
+    page = tl.load(table + b // per_page, mask=b < most, other=0).to(tl.int64)
+    at = ((page * per_page + b % per_page) * ID)[:, None] + line[None, :]
+    tl.load(blocks + at, mask=(b < most)[:, None], volatile=True)  # past the cache that would not see a later write
 
 
 @triton.jit
 def score(
     iq, blocks, homes, seen, first, pages, page_count, out, peaks, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-    PDL: tl.constexpr,
+    LANES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Scores of the complete blocks of each row; blocks are read once for ROWS rows of a conversation.
 
@@ -183,11 +212,12 @@ def score(
         seen: int32 [T], as for `prepare`.
         first: int32 [conversations + 1], each conversation's first row, and the number of rows.
         out: float32 [T, out_count], out.
-        peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than FEW.
+        peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than
+            BUDGET TILE.
         BUDGET: blocks a row selects.
         BLOCK: blocks a program scores at a time; a multiple of TILE.
         LANES: of a block's key, at a time.
-        FEW, TILE: as for `choose`.
+        TILE: as for `choose`.
         ROWS: of a conversation, at a time; power of two.
         PRECISION: of the products: float32's, or three products of tf32 where there are tensor cores for it.
     """
@@ -205,6 +235,8 @@ def score(
         lane, column = tl.arange(0, LANES), tl.arange(0, ROWS * IH)
         mine = begin + tl.program_id(2) * ROWS + column // IH
         query_at = ((mine * IH + column % IH) * ID)[None, :] + lane[:, None]
+        if PDL:
+            _fetch(blocks, table, lot_, most, per_page, ID, BLOCK)
         wait(PDL)
         for lot in range(lot_, most, tl.num_programs(1) * BLOCK):
             b = lot + tl.arange(0, BLOCK)
@@ -219,13 +251,15 @@ def score(
             total = tl.sum(tl.reshape(tl.maximum(total, 0.0), (BLOCK, ROWS, IH)), 2)
             inside = (b[:, None] < complete[None, :]) & (complete > BUDGET)[None, :]
             tl.store(out + row[None, :] * out_count + b[:, None], total, mask=inside)
-            if most > FEW:
+            if most > BUDGET * TILE:
                 tile = lot // TILE + tl.arange(0, BLOCK // TILE)
                 peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
                 known = tile[:, None] * TILE < complete[None, :]
                 tl.store(peaks + row[None, :] * (out_count // TILE) + tile[:, None], peak, mask=known)
-    else:
-        wait(PDL)  # for whoever waits for this kernel waits for those before it, too
+    elif tl.program_id(1) == 0:
+        # Whoever waits for this kernel waits for those before it, too; one program is enough for that, and the others
+        # leave their registers to products.
+        wait(PDL)
 
 
 @triton.jit
@@ -238,27 +272,34 @@ def _narrowed(low, above, high, below, trial, reached, BUDGET: tl.constexpr):
 
 
 @triton.jit
-def _threshold(key, count, BUDGET: tl.constexpr):
+def _logarithm(x):
+    """To the base of two, within 0.01: a guess needs no more."""
+    bits = tl.full([], 0, tl.float32) + x
+    bits = bits.to(tl.int32, bitcast=True)
+    part = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True) - 1.0
+    return (bits - 0x3F800000).to(tl.float32) * 2.0**-23 + part * (1.0 - part) * 0.344
+
+
+@triton.jit
+def _threshold(key, low, above, high, BUDGET: tl.constexpr):
     """A key that just BUDGET keys reach, or the one whose equals there is not room for.
 
     Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
     keys to take are the same; so each step tries a guess by how fast counts fall, a little less, a little more, and the
-    middle. What a step takes is a sum over all warps, and one sum holds four counts: of random scores 4.6 to 5.7 steps
-    find it, where guessing and halving by turns took 10 to 17.
+    middle. What a step takes is a sum over all warps, and one sum holds four counts, two in each of two numbers: of
+    random scores 4.6 to 5.7 steps find it, where guessing and halving by turns took 10 to 17.
 
     Args:
-        key: int32 [lines, LINE]; bits of non-negative floats, and -1 where there is nothing.
-        count: of those that are not negative; more than BUDGET, fewer than 2^15.
+        key: int32 [LINE, lines]; bits of non-negative floats, and -1 where there is nothing; fewer than 2^15.
+        low, above: at least BUDGET keys reach the one, and no more than the other, which is more than BUDGET.
+        high: no key reaches it.
     """
-    low = tl.full([], 0, tl.int32)  # `above` reach it, at least BUDGET
-    above = count
-    high = tl.max(key) + 1  # `below` reach it, fewer than BUDGET
-    below = tl.full([], 0, tl.int32)
-    fourth = tl.full([], 1, tl.int32)  # zeros are the commonest equals
+    below = tl.full([], 0, tl.int32)  # reach `high`, fewer than BUDGET
+    fourth = low + 1  # zeros are the commonest equals
     finite: tl.constexpr = 0x7F7FFFFF
     while (above != BUDGET) & (high - low > 1):
-        most = tl.log2(above.to(tl.float32))
-        share = (most - tl.log2(BUDGET + 0.0)) / (most - tl.log2(tl.maximum(below.to(tl.float32), 0.5)))
+        most = _logarithm(above.to(tl.float32))
+        share = (most - _logarithm(BUDGET + 0.0)) / (most - _logarithm(tl.maximum(below.to(tl.float32), 0.5)))
         bottom = tl.minimum(low, finite).to(tl.float32, bitcast=True)
         wide = tl.minimum(high, finite).to(tl.float32, bitcast=True) - bottom
         guess = bottom + wide * share
@@ -268,110 +309,119 @@ def _threshold(key, count, BUDGET: tl.constexpr):
         second = tl.minimum(tl.maximum(guess.to(tl.int32, bitcast=True), low + 1), high - 1)
         third = tl.minimum(tl.maximum(third, low + 1), high - 1)
         fourth = tl.minimum(tl.maximum(fourth, low + 1), high - 1)
-        counts = (key >= first).to(tl.int64) + ((key >= second).to(tl.int64) << 16)
-        counts += ((key >= third).to(tl.int64) << 32) + ((key >= fourth).to(tl.int64) << 48)
-        counts = tl.sum(counts)
-        reached = (counts & 0xFFFF).to(tl.int32)
-        low, above, high, below = _narrowed(low, above, high, below, first, reached, BUDGET)
-        reached = ((counts >> 16) & 0xFFFF).to(tl.int32)
-        low, above, high, below = _narrowed(low, above, high, below, second, reached, BUDGET)
-        reached = ((counts >> 32) & 0xFFFF).to(tl.int32)
-        low, above, high, below = _narrowed(low, above, high, below, third, reached, BUDGET)
-        reached = (counts >> 48).to(tl.int32)
-        low, above, high, below = _narrowed(low, above, high, below, fourth, reached, BUDGET)
+        some = (key >= first).to(tl.int32) + ((key >= second).to(tl.int32) << 16)
+        others = (key >= third).to(tl.int32) + ((key >= fourth).to(tl.int32) << 16)
+        some, others = tl.split(tl.sum(tl.reshape(tl.join(some, others), (key.numel, 2), can_reorder=True), 0))
+        low, above, high, below = _narrowed(low, above, high, below, first, some & 0xFFFF, BUDGET)
+        low, above, high, below = _narrowed(low, above, high, below, second, some >> 16, BUDGET)
+        low, above, high, below = _narrowed(low, above, high, below, third, others & 0xFFFF, BUDGET)
+        low, above, high, below = _narrowed(low, above, high, below, fourth, others >> 16, BUDGET)
         fourth = low + (high - low) // 2
     return low, above, below
 
 
 @triton.jit
-def _select(key, count, BUDGET: tl.constexpr):
-    """Which of more than BUDGET keys to take, and each one's place among them; of equal ones the first.
+def _select(key, low, count, high, BUDGET: tl.constexpr):
+    """Which of more than BUDGET keys to take, each one's place among them, and what they reach; of equals the first.
 
     Args:
-        key, count: as for `_threshold`; fewer than 2^15 keys.
+        key, low, high: as for `_threshold`, and `count` as `above`.
     """
-    reached, above, below = _threshold(key, count, BUDGET)
+    reached, above, below = _threshold(key, low, count, high, BUDGET)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
     equal = key == reached
     both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
-    lines = tl.sum(both, 1)
+    lines = tl.sum(both, 0)
     # In two steps, because a running sum over all keys goes through memory once for each warp and part.
-    ranks = (tl.cumsum(lines, 0) - lines)[:, None] + tl.cumsum(both, 1)
+    ranks = (tl.cumsum(lines, 0) - lines)[None, :] + tl.cumsum(both, 0)
     same = ranks >> 16
     take = (key > reached) | (equal & (same <= room))
-    return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1
+    return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1, reached
 
 
 @triton.jit
 def _keys(scores, b, complete):
-    """Scores of blocks as integers in the same order, -1 for blocks that are not there; NaN is some number."""
+    """Scores of blocks as integers in the same order, -1 for blocks that are not there; NaN is zero."""
     inside = b < complete
-    score = tl.load(scores + b, mask=inside, other=0.0)
-    return tl.where(inside, tl.maximum(score.to(tl.int32, bitcast=True), 0), -1)
+    bits = tl.load(scores + b, mask=inside, other=0.0).to(tl.int32, bitcast=True)
+    return tl.where(inside, tl.where(bits > 0x7F800000, 0, tl.maximum(bits, 0)), -1)
 
 
 @triton.jit
 def _numbers(LINES: tl.constexpr, LINE: tl.constexpr):
-    """0, 1, 2, ... in lines."""
-    return tl.arange(0, LINES)[:, None] * LINE + tl.arange(0, LINE)[None, :]
+    """0, 1, 2, ... in lines, along the first axis: so threads lie where the compiler knows nothing of the places."""
+    return tl.arange(0, LINE)[:, None] + tl.arange(0, LINES)[None, :] * LINE
 
 
 @triton.jit
 def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, LINE: tl.constexpr):
     """Choose among at most SIZE scores, all of them at once in registers."""
     b = _numbers(SIZE // LINE, LINE)
-    take, place = _select(_keys(scores, b, complete), complete, BUDGET)
+    key = _keys(scores, b, complete)
+    take, place, _ = _select(key, tl.full([], 0, tl.int32), complete, tl.max(key) + 1, BUDGET)
     tl.store(out + place, b, mask=take)
 
 
 @triton.jit
 def choose(
     scores, peaks, score_count, seen, chosen,
-    RATIO: tl.constexpr, BUDGET: tl.constexpr, FEW: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    RATIO: tl.constexpr, BUDGET: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
     Nothing is done where the budget holds everything.
 
     A score is never negative, so its bits order like an integer; they stay in registers while the smallest chosen one
-    is searched (`_threshold`). More than FEW are met in tiles. A block of a tile that is not among the BUDGET ones with
-    the largest peaks is not chosen: each of those has a block before it. So the same is done with peaks, then with the
-    blocks of the tiles that were taken, which costs the same whatever the length.
+    is searched (`_threshold`). More than BUDGET TILE are met in tiles, and more tiles than that in tiles of tiles. A
+    block of a tile that is not among the BUDGET ones with the largest peaks is not chosen: each of those has a block
+    before it. So the same is done with peaks, then with the blocks of the tiles that were taken, which costs the same
+    whatever the length: by the same instructions, for those come from device memory, and that takes longer than what
+    they do.
 
     Args:
         scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them.
         seen: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
-        FEW: power of two, below 2^15; FEW TILE is at least the most blocks there can be, FEW / TILE at least BUDGET.
-        TILE: power of two.
+        TILE: power of two; BUDGET TILE is below 2^15, and BUDGET TILE^3 at least the most blocks there can be.
     """
-    LINE: tl.constexpr = 64 if FEW >= 256 else FEW // 8  # scores side by side
+    SIZE: tl.constexpr = BUDGET * TILE
+    LINE: tl.constexpr = min(SIZE // 8, 32)  # scores side by side, those of a warp
     release(PDL)
     row = tl.program_id(0)
     complete = tl.load(seen + row) // RATIO
     wait(PDL)
     out = chosen + row * BUDGET
     scores += row * score_count
+    peaks += row * (score_count // TILE)
     if complete > BUDGET:
-        if complete <= FEW // 4:
-            _choose_of(scores, complete, out, BUDGET, FEW // 4, LINE)
-        elif complete <= FEW:
-            _choose_of(scores, complete, out, BUDGET, FEW, LINE)
+        if complete <= SIZE // 2:
+            _choose_of(scores, complete, out, BUDGET, SIZE // 2, LINE)
         else:
             tiles = (complete + TILE - 1) // TILE
-            peaks += row * (score_count // TILE)
-            if tiles <= FEW // 4:
-                _choose_of(peaks, tiles, out, BUDGET, FEW // 4, LINE)
-            else:
-                _choose_of(peaks, tiles, out, BUDGET, FEW, LINE)
-            tl.debug_barrier()
-            SIDE: tl.constexpr = min(BUDGET * TILE // 8, LINE)
-            e = _numbers(BUDGET * TILE // SIDE, SIDE)
-            b = tl.load(out + e // TILE) * TILE + e % TILE
-            key = _keys(scores, b, complete)
-            take, place = _select(key, tl.sum((key >= 0).to(tl.int32)), BUDGET)
-            tl.debug_barrier()  # everyone has read the tiles
-            tl.store(out + place, b, mask=take)
+            top = (complete > SIZE).to(tl.int32) + (tiles > SIZE).to(tl.int32)
+            e = _numbers(SIZE // LINE, LINE)
+            low, high = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
+            for step in range(top + 1):
+                level = top - step
+                source, limit = scores, complete
+                if level > 0:
+                    source, limit = peaks, tiles
+                span = tl.where(level > 1, TILE, 1)
+                b, count = e, (limit + span - 1) // span
+                if step > 0:
+                    tl.debug_barrier()
+                    b = tl.load(out + e // TILE) * TILE + e % TILE
+                    groups = (limit + TILE - 1) // TILE
+                    short = tl.load(out + BUDGET - 1) == groups - 1  # the last one may lack some
+                    count = SIZE - tl.where(short, groups * TILE - limit, 0)
+                key = tl.full([LINE, SIZE // LINE], -1, tl.int32)
+                for j in range(span):
+                    key = tl.maximum(key, _keys(source, b * span + j, limit))
+                if step == 0:
+                    high = tl.max(key) + 1
+                take, place, low = _select(key, low, count, high, BUDGET)  # the blocks reach what their tiles do
+                tl.debug_barrier()  # everyone has read what is overwritten
+                tl.store(out + place, b, mask=take)
 
 
 @triton.jit

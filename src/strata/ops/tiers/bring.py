@@ -20,11 +20,10 @@ from strata.ops.tiers.kernels import bring
 
 WARPS = 4
 
-PER_PROCESSOR = 2
-"""Programs for each multiprocessor, of 4 warps and 32 registers a thread: an eighth of its warps. A program has a piece
-of 3 to 5 KB on its way, and makes planes of it in some 2 us: 264 of them, on a card of 132, would keep up with 95 GB/s
-while RAM takes 8 us to answer. More would only wait in line before the link, and whoever else reads over it behind
-them. Counted, not measured; `bench/gpu_bring.py` measures it."""
+PER_PROCESSOR = 1
+"""Programs for each multiprocessor, of 4 warps and 32 registers a thread: a sixteenth of its warps. A program has a
+piece of 3 to 5 KB on its way, and makes planes of it in some 2 us. On an H200 they bring 50 GB/s, and so do 2 to 8:
+more only wait in line before the link, and whoever else reads over it behind them (`bench/gpu_bring.py`)."""
 
 INTERPRETED = 3
 """Programs where the interpreter runs them one after the other."""
