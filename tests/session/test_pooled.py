@@ -1,5 +1,7 @@
 """Conversations in a device's memory: kept, parked, stored and set aside as on the CPU, with the same answers."""
 
+import gc
+import logging
 import random
 from dataclasses import replace
 
@@ -12,10 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from strata.engine import FinishReason, Request, Sampling
-from strata.errors import RequestError
+from strata.engine import Chooser, Drafting, FinishReason, Request, Sampling
+from strata.engine.drafting.drafter import Guesser
+from strata.errors import RequestError, TierError
 from strata.loading.cache import cached_as
-from strata.model import snapshot
+from strata.model import Network, snapshot
 from strata.model.snapshot import SnapshotError
 from strata.ops import bind
 from strata.ops.gpu import parts as gpu_parts
@@ -68,6 +71,36 @@ def test_a_conversation_goes_on_from_memory_and_from_files(tmp_path, monkeypatch
             text = [*text, *ids(events), 4, 5, 6]
         assert net.ops.pool.fits([(None, 64)] * 3), "ended conversations leave the device"
         scheduler.close()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), TierError("a window was given up")], ids=["bug", "ours"])
+@pytest.mark.parametrize("where", [(Network, "read"), (Network, "window"), (Guesser, "guess"), (Chooser, "verify")])
+def test_an_answer_that_an_error_ends_leaves_the_device_at_once(monkeypatch, where, error) -> None:
+    """Its error is kept by whoever asked; what it was raised in is not, and neither are its cells."""
+    net = pooled(network("other"), slots=2, cells=256)
+    scheduler = Scheduler(net, Options(slots=2, keep=False, rows=STEP))
+    owner, name = where
+    monkeypatch.setattr(logging.getLogger("strata.session"), "disabled", True)  # pytest keeps what it hears
+
+    def failing(*_arguments, **_more):
+        raise error from KeyError("on the way")
+
+    found = []
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(3):
+            with monkeypatch.context() as patch:
+                if turn < 2:
+                    patch.setattr(owner, name, failing)
+                drafting = Drafting(depth=2)
+                found += [run(scheduler, request(f"{turn}", prompt("other", 100), 4, drafting=drafting))[f"{turn}"]]
+            assert net.ops.pool.free_cells == net.ops.pool.cells, "nothing is left on the device"
+            assert net.ops.pool.fits([(None, 64)] * 2)
+    finally:
+        gc.enable()
+    assert [finish(events).reason.name for events in found] == ["ERROR", "ERROR", "LENGTH"]
+    assert str(error) in str(finish(found[0]).error)
 
 
 def test_files_of_the_other_device_are_kept_apart(tmp_path) -> None:

@@ -10,7 +10,7 @@ from strata.engine.constraint import Constraint
 from strata.engine.drafting.drafter import Drafter, Guesses
 from strata.engine.drafting.options import Drafting
 from strata.engine.drafting.timings import Timings
-from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
+from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage, as_ours
 from strata.engine.generation import Generation
 from strata.engine.loop import generate
 from strata.engine.request import Request
@@ -46,6 +46,7 @@ __all__ = [
     "Trace",
     "Usage",
     "WindowRecord",
+    "as_ours",
     "choose",
     "generate",
     "score",

@@ -63,3 +63,27 @@ class Finish:
 
 Event = Token | Finish
 """What reading and stepping yield."""
+
+
+def as_ours(error: Exception) -> StrataError:
+    """What ends an answer: an error of ours as it is, any other wrapped; no tracebacks.
+
+    A traceback holds frames, these the answer, and that its error: a circle that would keep a conversation's memory on
+    a device until Python looks for circles, which may be never. Whoever wants the traceback logs it before.
+    """
+    ours = error if isinstance(error, StrataError) else GenerationError(_words(error))
+    if ours is not error:
+        ours.__cause__ = error
+    left: list[BaseException | None] = [ours]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            left += [one.__cause__, one.__context__]
+    return ours
+
+
+def _words(error: Exception) -> str:
+    return f"this answer cannot go on: {type(error).__name__}: {error}"

@@ -13,11 +13,11 @@ from strata.engine.chooser import Chooser
 from strata.engine.drafting.drafter import Drafter, Guesser, Guesses
 from strata.engine.drafting.options import DEEPEST
 from strata.engine.drafting.timings import Timings
-from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage
+from strata.engine.events import Event, Finish, FinishReason, GenerationError, Usage, as_ours
 from strata.engine.request import Request
 from strata.engine.trace import Trace, WindowRecord
 from strata.engine.verify import Verdict
-from strata.errors import RequestError, StrataError
+from strata.errors import RequestError
 
 if TYPE_CHECKING:
     from strata.model import Network, State
@@ -161,7 +161,7 @@ class Generation:
     def end(self, reason: FinishReason, *, stop_id: int | None = None, error: Exception | None = None) -> list[Event]:
         """Finish for a reason."""
         usage = Usage(len(self.request.prompt), self._first, self._windows, dict(self._drafted), dict(self._accepted))
-        self.finished = Finish(reason, self._chosen, stop_id, usage, None if error is None else _as_ours(error))
+        self.finished = Finish(reason, self._chosen, stop_id, usage, None if error is None else as_ours(error))
         return self.ended
 
     # What a window does with it, step by step; see `strata.engine.window`.
@@ -334,12 +334,3 @@ def _greedy(chooser: Chooser, request: Request, *, goes_on: bool) -> "Greedy | N
     from strata.model.decision import Greedy  # the command line checks requests without waiting for torch
 
     return Greedy(np.asarray(request.banned, np.int64), tuple(sorted(request.stop_ids)), chooser.top, goes_on)
-
-
-def _as_ours(error: Exception) -> StrataError:
-    """An error of ours as it is, any other wrapped."""
-    if isinstance(error, StrataError):
-        return error
-    wrapped = GenerationError(f"this answer cannot go on: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -11,17 +11,16 @@ from strata.engine import (
     Finish,
     FinishReason,
     Generation,
-    GenerationError,
     Request,
     Speed,
     Timings,
     Token,
     Trace,
     Usage,
+    as_ours,
     step,
 )
 from strata.engine.drafting.timings import Start
-from strata.errors import StrataError
 from strata.model.network import PASS_ROWS
 from strata.session import room
 from strata.session.conversation import WHOLE, Conversation
@@ -487,10 +486,8 @@ class Scheduler:
         """The end of a request that met an error nobody thought of."""
         if conversation.generation:
             return conversation.generation.end(FinishReason.ERROR, error=error)
-        ours = error if isinstance(error, StrataError) else GenerationError(f"{type(error).__name__}: {error}")
-        if ours is not error:
-            ours.__cause__ = error
-        return [Finish(FinishReason.ERROR, 0, usage=Usage(len(conversation.request.prompt)), error=ours)]
+        usage = Usage(len(conversation.request.prompt))
+        return [Finish(FinishReason.ERROR, 0, usage=usage, error=as_ours(error))]
 
     def _may_keep(self, request: Request) -> bool:
         return self._options.keep and request.keep

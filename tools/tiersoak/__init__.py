@@ -1,0 +1,1 @@
+"""What `tools/gpu_soak.py` is made of."""
