@@ -286,8 +286,8 @@ def _threshold(key, low, above, high, BUDGET: tl.constexpr):
 
     Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
     keys to take are the same; so each step tries a guess by how fast counts fall, a little less, a little more, and the
-    middle. What a step takes is a sum over all warps, and one sum holds four counts, two in each of two numbers: of
-    random scores 4.6 to 5.7 steps find it, where guessing and halving by turns took 10 to 17.
+    middle. What a step takes is a sum over all warps, and one sum holds four counts: of random scores 4.6 to 5.7 steps
+    find it, where guessing and halving by turns took 10 to 17.
 
     Args:
         key: int32 [LINE, lines]; bits of non-negative floats, and -1 where there is nothing; fewer than 2^15.
@@ -309,13 +309,17 @@ def _threshold(key, low, above, high, BUDGET: tl.constexpr):
         second = tl.minimum(tl.maximum(guess.to(tl.int32, bitcast=True), low + 1), high - 1)
         third = tl.minimum(tl.maximum(third, low + 1), high - 1)
         fourth = tl.minimum(tl.maximum(fourth, low + 1), high - 1)
-        some = (key >= first).to(tl.int32) + ((key >= second).to(tl.int32) << 16)
-        others = (key >= third).to(tl.int32) + ((key >= fourth).to(tl.int32) << 16)
-        some, others = tl.split(tl.sum(tl.reshape(tl.join(some, others), (key.numel, 2), can_reorder=True), 0))
-        low, above, high, below = _narrowed(low, above, high, below, first, some & 0xFFFF, BUDGET)
-        low, above, high, below = _narrowed(low, above, high, below, second, some >> 16, BUDGET)
-        low, above, high, below = _narrowed(low, above, high, below, third, others & 0xFFFF, BUDGET)
-        low, above, high, below = _narrowed(low, above, high, below, fourth, others >> 16, BUDGET)
+        counts = (key >= first).to(tl.int64) + ((key >= second).to(tl.int64) << 16)
+        counts += ((key >= third).to(tl.int64) << 32) + ((key >= fourth).to(tl.int64) << 48)
+        counts = tl.sum(counts)
+        reached = (counts & 0xFFFF).to(tl.int32)
+        low, above, high, below = _narrowed(low, above, high, below, first, reached, BUDGET)
+        reached = ((counts >> 16) & 0xFFFF).to(tl.int32)
+        low, above, high, below = _narrowed(low, above, high, below, second, reached, BUDGET)
+        reached = ((counts >> 32) & 0xFFFF).to(tl.int32)
+        low, above, high, below = _narrowed(low, above, high, below, third, reached, BUDGET)
+        reached = (counts >> 48).to(tl.int32)
+        low, above, high, below = _narrowed(low, above, high, below, fourth, reached, BUDGET)
         fourth = low + (high - low) // 2
     return low, above, below
 
