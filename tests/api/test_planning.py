@@ -145,7 +145,8 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
         assert slots == parts(told, "vram").get("experts", 0)
         assert slots <= tier.room.nbytes < slots + 2 * tier.room.waste
         ring = found.network.ops._prompt.streaming._ring
-        taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, ring._layers._stage])
+        landing = ring._layers._area._places
+        taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, landing])
         assert taken == parts(told, "vram")["experts on their way"]
         assert ring.buffers == buffers(16)
     finally:
