@@ -28,10 +28,12 @@ from strata.loading.network import Loaded, load_network
 from strata.loading.sizes import sizes_of
 from strata.loading.tiers import buffers
 from strata.memory.budget import DoesNotFitError, Machine, Sizes, least, plan
+from strata.memory.budget.machine import Rates
 from strata.memory.budget.wishes import Wishes
 from strata.model import load_config
 from strata.ops.ngram.host import HostTable
 from strata.ops.ngram.table import NgramTable
+from strata.ops.tiers.prompts import LINK
 
 CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
 THERE = ram.Ram(64 * 10**9, 40 * 10**9, None)
@@ -156,7 +158,8 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
 
 
 @pytest.mark.parametrize("away", [80, 20])
-def test_on_a_gpu_with_some_experts_on_the_disk(capsys, away) -> None:
+def test_on_a_gpu_with_some_experts_on_the_disk(capsys, monkeypatch, away) -> None:
+    monkeypatch.setattr("strata.loading.planning.rates_for", lambda *_: Rates(disk=1.5))
     found = sizes("pebble")
     flags: dict[str, Any] = {"ngram": "direct"}
     vram = vram_for(found, 30, flags)
@@ -172,6 +175,9 @@ def test_on_a_gpu_with_some_experts_on_the_disk(capsys, away) -> None:
         assert stock.slots == 128 - 30 - away
         assert len(stock.region) == parts(told, "ram")["experts"]
         assert "of the experts; the others are in RAM and in the file" in str(loaded_.placement)
+        largest = max(layer.source.nbytes for layer in tier.layers)
+        costs = loaded_.network.ops._prompt.streaming._costs
+        assert costs.link == pytest.approx(largest * (1 / LINK + tier.supply.absent / 1.5e3))
     finally:
         tier.close()
         stock.close()

@@ -13,6 +13,7 @@ import torch
 from figures.arena import arena
 from strata.gguf import open_model
 from strata.loading import gpu, tiers
+from strata.memory.budget.machine import Rates
 from strata.memory.slots import Move
 from strata.model import Network, load_config, load_weights
 from strata.model.config import Mixer
@@ -150,7 +151,7 @@ class Model:
                 routers.choosing[: c.moe.E] *= (skew * spread).exp()[:, None].to(device)
         kv = torch.bfloat16 if device.type == "cuda" else torch.float32  # the interpreter has no arithmetic of bfloat16
         pool = Pool(c, device, slots=2, cells=cells or c.context, kv=kv)
-        coming = tiers.prompts(tier, moved, c, device)
+        coming = tiers.prompts(tier, moved, c, device, Rates().disk)
 
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(c, pool, device, graphs=graphs, tier=tier)

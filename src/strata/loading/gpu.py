@@ -285,7 +285,7 @@ def _built(
         small, slots = head_config(config), made.conversations
         pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv])
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
-        coming = tiers.prompts(tier, moved, config, device) if tensor_cores else None
+        coming = tiers.prompts(tier, moved, config, device, made.machine.rates.disk) if tensor_cores else None
 
         def assembled(*, graphs: bool) -> Network:
             ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)

@@ -182,15 +182,23 @@ def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "S
 
 
 def prompts(
-    tier: "Tier | None", weights: "Weights", config: "ModelConfig", device: "torch.device"
+    tier: "Tier | None", weights: "Weights", config: "ModelConfig", device: "torch.device", disk: float
 ) -> "Streaming | None":
-    """Through which the experts come that prompts lack; None where all are on the card."""
+    """Through which the experts come that prompts lack; None where all are on the card.
+
+    Args:
+        tier: where they lie.
+        weights: on the device.
+        config: of the model.
+        device: where it is.
+        disk: GB/s that come from the disk, as the plan has it.
+    """
     from strata.ops.tiers.prompts import streaming
 
     if tier is None:
         return None
     moes, ring = [layer.moe for layer in weights.layers], buffers(config.moe.E)
-    return streaming(tier, moes, config.moe.topk, device, buffers=ring)
+    return streaming(tier, moes, config.moe.topk, device, buffers=ring, disk=1e3 * disk)
 
 
 @contextmanager

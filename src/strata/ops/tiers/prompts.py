@@ -104,6 +104,7 @@ def streaming(
     buffers: int = BUFFERS,
     landing: int = LANDING,
     each: int = PER_PROCESSOR,
+    disk: float = DISK,
 ) -> Streaming:
     """What prompts ask about a tier's experts.
 
@@ -115,6 +116,7 @@ def streaming(
         buffers: of the ring.
         landing: places for a group each before it.
         each: programs for each multiprocessor that make planes there.
+        disk: bytes a microsecond that come from the disk.
 
     Raises:
         TierError: the GPU's driver cannot copy.
@@ -129,5 +131,5 @@ def streaming(
     ring = Ring(memory, Shelf(tier, area), len(moes), moes[0].slots.experts, most=most)
     link = copy_cost(tier, area) if device.type == "cuda" else heaviest / LINK
     if tier.supply is not None:
-        link += tier.supply.absent * heaviest / DISK
+        link += tier.supply.absent * heaviest / disk
     return Streaming(ring, moes, topk, Costs(link=link))
