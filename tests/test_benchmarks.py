@@ -24,7 +24,8 @@ SMALL = {
     "windows.py": ["--rounds", "1"],
 }
 NEED_A_GPU = {
-    f"gpu_{what}.py" for what in ("bring", "choosing", "decode", "matvec", "prompt", "quality", "resident", "upload")
+    f"gpu_{what}.py"
+    for what in ("bring", "choosing", "decode", "depth", "matvec", "prompt", "quality", "resident", "upload")
 }
 
 

@@ -76,8 +76,8 @@ MEMORY = (
     _m(
         "plan: what brings experts is counted twice",
         "memory/budget/plan.py",
-        "(passes - sizes.work.least) + max(fewest, transit)",
-        "(passes - sizes.work.least)",
+        "sizes.work.least + max(fewest, transit)",
+        "sizes.work.least",
         PLANNED,
     ),
     _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, fewest)", "wanted", PLANNED),
