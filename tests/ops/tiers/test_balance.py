@@ -53,14 +53,18 @@ def test_a_line_that_falls_is_no_line():
 def test_layers_are_measured_and_the_next_window_is_right():
     made = tiered([(0, 1), (1, 3)])
     try:
-        before, met = made.tier.split.clone(), made.tier.host.stats().messages
+        made.window(1)
+        made.tier.settled()
+        before, met, total = made.tier.split.clone(), made.tier.host.stats().messages, made.tier.total
         costs = balanced(made.tier, made.tier.options.costs, times=1, layers=2)
         assert min(costs.host, costs.link) > 0
         assert made.tier.host.stats().messages > met
         assert (made.tier.split == before).all(), "shares are put back"
-        assert not made.tier.sums.any(), "no window has met what was measured"
         for got, expected, _ in made.window(2):
             assert got.tobytes() == expected.tobytes()
         made.tier.settled()
+        assert made.tier.total - total == made.tier.last, "no window has met what was measured"
+        assert made.tier.last.layers == 2
+        assert min(made.tier.last.resident, made.tier.last.link, made.tier.last.host) >= 0
     finally:
         made.close()

@@ -63,11 +63,11 @@ def balanced(tier: Tier, costs: Costs, *, times: int = TIMES, layers: int = LAYE
     Raises:
         TierError: the host does not answer.
     """
-    topk = tier.host.mailbox.topk
+    topk, met = tier.host.mailbox.topk, tier.sums.clone()
     found: list[Sample] = []
     for rows, counts in ((1, range(2, topk + 1, 2)), (WIDE, range(2 * topk, WIDE * topk + 1, topk))):
         found += _measured(tier, rows, counts, costs, times, layers)
-    tier.sums.zero_()  # no window has met these
+    tier.sums.copy_(met)  # no window has met these, and sums never fall
     return fitted(costs, found)
 
 
