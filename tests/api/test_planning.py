@@ -106,6 +106,7 @@ WHOLE, SMALL = 1_200_000_000, 586_000_000
         ("pebble", {}),
         ("pebble", {"vram": WHOLE}),
         ("pebble", {"drafts": 0}),
+        ("pebble", {"drafts": 0, "conversations": 1}),
         ("pebble", {"kv": "q8", "conversations": 3, "context": 512}),
         ("pebble", {"ngram": "ram"}),
         ("pebble-iq3", {"ngram": "direct", "vram": WHOLE, "headroom": 10**8}),
@@ -206,6 +207,7 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
             ("states", "tails", "keys", "values", "raw", "blocks", "table", "ngram_tails", "history")]  # fmt: skip
     assert bytes_of(kept) == vram["conversations"]
     assert ops._pool.slots == told["conversations"]
+    assert len(ops._pool.states) == 2 * ops._pool.slots + (ops._pool.slots == 1 and not told["drafts"] and not ops.tier)
     assert 0 <= ops._pool.cells - told["cells"] < 64
     assert ops.pass_rows == told["prompt_rows"]
     (table,) = [layer.ple.table for layer in net.weights.layers if layer.ple]

@@ -283,7 +283,7 @@ def _built(
     try:
         moved = Upload(device, sent, tier=tier).all(weights)
         small, slots = head_config(config), made.conversations
-        pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv])
+        pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv], ahead=made.ahead)
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
         coming = tiers.prompts(tier, moved, config, device, made.machine.rates.disk) if tensor_cores else None
 

@@ -194,6 +194,27 @@ def test_all_in_vram() -> None:
     assert one.rows == 4096, "longer passes only pay where experts have to come for each"
 
 
+def test_a_single_conversation_has_a_place_for_a_window_launched_ahead() -> None:
+    """Where windows are launched ahead at all, and where its bytes are left over."""
+
+    sizes, roomy = released(), Wishes(context=32768, conversations=1, drafts=False)
+    one = plan(Machine(141 * GB, 256 * GB), sizes, roomy)
+    assert (one.resident, one.ahead, one.table) == (True, True, Table.VRAM)
+    for other in (replace(roomy, conversations=2), replace(roomy, drafts=True)):
+        assert not plan(Machine(141 * GB, 256 * GB), sizes, other).ahead
+    assert not plan(Machine(24 * GB, 256 * GB), sizes, roomy).ahead
+    chosen = least.settle(Machine(141 * GB, 256 * GB), sizes, roomy)
+    assert one.vram is not None
+    assert one.vram.bytes_of(least.TALK) == least.talk_bytes(sizes, chosen, 1, one.cells) + sizes.cells.spare
+    assert 100e6 < sizes.cells.spare < 120e6
+    low, high = 24 * GB, 141 * GB  # the least that holds all experts
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if plan(Machine(middle, 256 * GB), sizes, roomy).resident else (middle, high)
+    assert not plan(Machine(high, 256 * GB), sizes, roomy).ahead
+    assert plan(Machine(high + sizes.cells.spare * 66 // 64, 256 * GB), sizes, roomy).ahead
+
+
 def test_passes_are_long_where_experts_come_and_memory_allows() -> None:
     """And the plan says so."""
     rows = [plan(Machine(vram * GB, 128 * GB), released(), Wishes(context=8192)).rows for vram in (8, 12, 24, 32)]

@@ -69,9 +69,12 @@ def loaded(tmp_path_factory):
 def fresh(loaded):
     """A network that has computed nothing yet."""
     config, weights = loaded
-    return lambda: Network(
-        config, weights, Stub(config, Pool(config, DEVICE, slots=10, cells=1024), DEVICE, graphs=False)
-    )
+
+    def made(slots=10, *, ahead=False):
+        pool = Pool(config, DEVICE, slots=slots, cells=1024, ahead=ahead)
+        return Network(config, weights, Stub(config, pool, DEVICE, graphs=False))
+
+    return made
 
 
 class Text:
@@ -112,6 +115,51 @@ def test_a_text_by_itself(fresh):
         found.append(text.left())
     assert len({d.ids for d in found[0][0]}) > 20
     same(*found)
+
+
+def test_a_single_conversation_needs_a_third_place(fresh):
+    found = []
+    for ahead in (False, True):
+        net = fresh(1, ahead=ahead)
+        assert len(net.ops._pool.states) == 2 + ahead
+        text = Text(net, 7)
+        for i in range(70):
+            text.goes_on = i < 69
+            text.window()
+            assert net.ops.launches == min(70, i + 1 + ahead)
+        assert net.ops._pool.free_places == 1 + ahead
+        found.append(text.left())
+    same(*found)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_whatever_a_single_conversation_does(fresh, ahead):
+    """Windows by itself, with guesses, committed by hand, left alone; prompts; its end, and another in its place."""
+    rng, count = np.random.default_rng(6), 0
+    for _ in range(20):
+        steps, found = rng.integers(0, 6, 12).tolist(), []
+        for goes_on in (False, True):
+            net = fresh(1, ahead=ahead)
+            text, left = Text(net, 7, goes_on=goes_on), []
+            for step in (0, 0, *steps):
+                match step:
+                    case 0 | 1:
+                        text.window()
+                    case 2:
+                        text.window([3])
+                    case 3:
+                        net.commit(text.state, net.window([(text.state, [text.token])])[0], 1)
+                    case 4:
+                        net.window([(text.state, [5])])  # abandoned
+                    case 5:
+                        left.append(text.left())
+                        del text
+                        text = Text(net, 9, goes_on=goes_on)
+            found.append([*left, text.left()])
+            count += net.ops.launches * (1 if goes_on else -1)
+        for one, two in zip(*found, strict=True):
+            same(one, two)
+    assert (count > 20) == ahead
 
 
 def events(net, text, other, steps):

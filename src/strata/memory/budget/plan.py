@@ -5,8 +5,9 @@ memory never holds fewer experts. Of the VRAM that is left, experts get the most
 to prompt passes until they are as long as they can be (where all experts are in VRAM, as long as makes sense then),
 and an eighth to further conversations until each has an eighth of the context. Where experts are left over, a part is
 for those on their way. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is
-for further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
-there; else those without a slot; else the first of them, and the SSD has the rest.
+for further conversations; before both, a conversation that runs alone and without drafts gets a place more for its
+states, into which its next window is launched ahead. RAM takes what has no slot: all experts if it can, so that one
+that loses its slot is still there; else those without a slot; else the first of them, and the SSD has the rest.
 """
 
 from collections import Counter
@@ -47,6 +48,7 @@ class Plan:
         ram: what RAM goes to.
         ssd: bytes that are read from the SSD while the model runs, by what they are.
         work: bytes that scratch memory was measured to take; None for the assumed.
+        ahead: there is a place for the states of a window that is launched ahead, beside a single conversation's two.
     """
 
     machine: Machine = field(repr=False)
@@ -66,6 +68,7 @@ class Plan:
     ram: Account
     ssd: tuple[Part, ...]
     work: int | None = None
+    ahead: bool = False
 
     @property
     def slots(self) -> int:
@@ -166,7 +169,12 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     transit = 0 if count == len(turn) else transit
     left = room - in_slots - transit
     table = Table.NONE if not sizes.table else Table.RAM if wishes.table == "ram" else Table.SSD
+    ahead = 0
     if count == len(turn):
+        # Several have it among their places. No window with drafts is launched ahead, nor where experts may be missing.
+        if wishes.conversations == 1 and not chosen.drafts and left >= sizes.cells.spare:
+            ahead = sizes.cells.spare
+            left -= ahead
         if table is Table.SSD and wishes.table is None and left >= sizes.table:
             table, left = Table.VRAM, left - sizes.table
         left += kept
@@ -178,7 +186,7 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
         (
             Part(least.DENSE, sizes.dense, "read for every token"),
             Part(least.DRAFT, sizes.draft if chosen.drafts else 0, "guesses tokens ahead"),
-            Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
+            Part(least.TALK, talk(cells) + ahead, _talk_note(wishes.conversations, cells, chosen)),
             Part(least.WORK, least.fixed_work(sizes, chosen.context), "scratch" if work is None else "as measured"),
             Part(least.PASS, passes, f"{sizes.work.rows(passes):,} tokens at a time"),
             Part(least.EXPERTS, in_slots, _slots_note(count, len(turn))),
@@ -189,7 +197,7 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     )
     return Plan(
         machine, sizes, wishes, "gpu", chosen.context, wishes.conversations, cells, chosen.kv, chosen.drafts,
-        sizes.work.rows(passes), ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work,
+        sizes.work.rows(passes), ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work, ahead > 0,
     )  # fmt: skip
 
 
