@@ -31,6 +31,9 @@ from strata.memory.budget import DoesNotFitError, Machine, Sizes, least, plan
 from strata.memory.budget.machine import Rates
 from strata.memory.budget.wishes import Wishes
 from strata.model import load_config
+from strata.ops.gpu import segments
+from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.upload import Upload
 from strata.ops.ngram.host import HostTable
 from strata.ops.ngram.table import NgramTable
 from strata.ops.tiers.prompts import LINK
@@ -122,6 +125,26 @@ def test_on_a_gpu_with_all_experts_there(capsys, name, flags) -> None:
     assert found.network.ops.tier is None
     if found.storage is not None:
         found.storage.close()
+
+
+def test_torch_takes_in_segments_what_follows_the_weights(monkeypatch) -> None:
+    steps: list[str] = []
+    upload, pool = Upload.all, Pool.__init__
+
+    def moved(self: Upload, weights: Any) -> Any:
+        found = upload(self, weights)
+        steps.append("weights")
+        return found
+
+    def made(self: Pool, *args: Any, **more: Any) -> None:
+        steps.append("pool")
+        pool(self, *args, **more)
+
+    monkeypatch.setattr(Upload, "all", moved)
+    monkeypatch.setattr(Pool, "__init__", made)
+    monkeypatch.setattr(segments, "growing", lambda device: steps.append(f"segments on {device}"))
+    loaded("pebble", drafts=0, vram=WHOLE)
+    assert steps == ["weights", "segments on cpu", "pool"]
 
 
 @pytest.mark.parametrize(

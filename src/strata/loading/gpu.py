@@ -276,12 +276,14 @@ def _built(
     from strata.ops.gpu.ops import GpuOps
     from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
+    from strata.ops.gpu.segments import growing
     from strata.ops.gpu.upload import Upload
 
     drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
     tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
         moved = Upload(device, sent, tier=tier).all(weights)
+        growing(device)
         small, slots = head_config(config), made.conversations
         pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv], ahead=made.ahead)
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
