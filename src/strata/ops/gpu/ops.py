@@ -13,11 +13,11 @@ from strata.errors import RequestError, TierError
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Drawn, Greedy, Undecided
-from strata.model.ops import Pass, Segment
+from strata.model.ops import WINDOW_ROWS, Pass, Segment
 from strata.model.tally import Tally
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.ahead import Following
-from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.batch import GpuBatch, GpuPass, Kept
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.layers import Layers
 from strata.ops.gpu.look import Look
@@ -68,6 +68,7 @@ class GpuOps(Layers):
         self.tier = tier
         self.drafts: DraftHead | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
+        self._kept: Kept | None = None
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._following = Following(config.qsa.ratio)
         self._met: set[tuple[int, ...]] = set()
@@ -103,7 +104,7 @@ class GpuOps(Layers):
         return self._pool.fits(needs)
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch | PromptBatch:
-        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid.
+        """See `Ops.begin`. Windows share their memory, whatever their shape; the newest one's is valid.
 
         Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
         """
@@ -118,7 +119,10 @@ class GpuOps(Layers):
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
-            batch = GpuBatch.empty(counts, self._c, self._device)
+            kept = None
+            if window:
+                kept = self._kept = self._kept or Kept(WINDOW_ROWS, self._c, self._device)
+            batch = GpuBatch.empty(counts, self._c, self._device, kept)
             if window:
                 self._windows[counts] = batch
         batch.fill(segments, self._c.qsa.ratio, self._pool)
@@ -177,7 +181,8 @@ class GpuOps(Layers):
             self._met.add(batch.counts)
             return self._whole(batch, body, head)
         if recorded is None:
-            recording = self._recording = Recording()
+            # Windows follow one another, whatever their shape, and nobody reads an older one's numbers (`begin`).
+            recording = self._recording = Recording(next((one for one, _ in self.recorded.values()), None))
             self._mixers_met = 0
             try:
                 with recording.capture():
