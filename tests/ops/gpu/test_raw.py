@@ -1,0 +1,158 @@
+"""Raw indexer keys in a ring: blocks have the bytes that they have without company, whatever was computed in between.
+
+Only the indexer's kernel runs, on one layer of a pool. What is not a committed cell's is no number before.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from strata.model import snapshot
+from strata.model.config import Mixer
+from strata.ops.gpu.pool import PAGE, Pool
+from strata.ops.rope.reference import cos_sin
+from support.launch import Kernels
+from support.network import network
+
+CELLS = 140
+
+
+class Index:
+    """Conversations of one text, and the kernel."""
+
+    def __init__(self) -> None:
+        c = network("other").config
+        self.config = replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False)
+        self.kernels, q = Kernels("strata.ops.qsa.gpu"), self.config.qsa
+        generator = torch.Generator().manual_seed(3)
+        self.keys = torch.randn(CELLS + 16, q.id, generator=generator)  # of the text
+        self.other = torch.randn(CELLS + 16, q.id, generator=generator)  # of tokens that are not taken
+        self.norm = torch.rand(q.id, generator=generator) + 0.5
+        self.turns = cos_sin(torch.arange(CELLS + 16)[:, None].expand(-1, 3), c.rope)
+
+    def pool(self) -> Pool:
+        pool = Pool(self.config, torch.device("cpu"), slots=3, cells=9 * PAGE, kv=torch.float32)
+        pool.raw.fill_(torch.nan)
+        pool.blocks[0].fill_(torch.nan)
+        for tables in (pool.keys, pool.values):
+            tables[0].zero_()
+        return pool
+
+    def run(self, state, first: int, keys: torch.Tensor, *, window: bool = True) -> torch.Tensor:
+        """Rows with some keys at the cells from ``first`` on; what they leave open."""
+        pool, q, count = state.pool, self.config.qsa, len(keys)
+        pool.reserve(state, first + count)
+        cells = torch.arange(first, first + count, dtype=torch.int32)
+        slots, zeros = torch.full((count,), state.slot, dtype=torch.int32), torch.zeros(count, dtype=torch.int32)
+        left = torch.full((q.ratio - 1, q.id), torch.nan)
+        self.kernels.index[(count, q.ih + 1)](
+            torch.zeros(count, q.ih, q.id), keys.contiguous(), *self.turns, cells, cells // q.ratio * q.ratio, self.norm,
+            self.norm, 1e-6, slots, cells + 1, zeros, pool.table, pool.most_pages, torch.empty(count, q.ih, q.id),
+            pool.raw[0], pool.blocks[0], left, torch.tensor([count], dtype=torch.int32), IH=q.ih, ID=q.id,
+            HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window, PDL=False,
+        )  # fmt: skip
+        return left
+
+    def window(self, state, count: int, taken: int) -> None:
+        """Some rows, of which the first ones are the text's and the others are rejected."""
+        at = state.length
+        self.run(state, at, torch.cat((self.keys[at : at + taken], self.other[at + taken : at + count])))
+        state.length = state.next_position = at + taken
+
+    def prompt(self, state, count: int, *, taken: bool = True) -> None:
+        at = state.length
+        left = self.run(state, at, (self.keys if taken else self.other)[at : at + count], window=False)
+        if taken:
+            state.pool.keep(state, left[None], at + count)
+            state.length = state.next_position = at + count
+
+    def blocks(self, state) -> torch.Tensor:
+        """Those that are complete."""
+        return state.pool.blocks[0][state.pages].flatten(0, 1)[: state.length // self.config.qsa.ratio]
+
+    def same(self, state) -> None:
+        """Complete blocks, and the keys of the one that is not, are those of the text."""
+        ratio = self.config.qsa.ratio
+        assert torch.equal(self.blocks(state), self.expected[: state.length // ratio])
+        first = state.length // ratio * ratio
+        left = state.pool.left(state)[0]
+        assert torch.equal(left[: state.length - first], self.keys[first : state.length])
+        assert not left[state.length - first :].any()
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    """With blocks of which each was computed in a window of its own: it reads nothing from a ring."""
+    found = Index()
+    state, ratio = found.pool().new_state(), found.config.qsa.ratio
+    for at in range(0, CELLS, ratio):
+        found.run(state, at, found.keys[at : at + ratio])
+    state.length = CELLS // ratio * ratio
+    found.expected = found.blocks(state).clone()
+    assert found.expected.isfinite().all()
+    return found
+
+
+def test_token_by_token(index) -> None:
+    state = index.pool().new_state()
+    for _ in range(CELLS):
+        index.window(state, 1, 1)
+        index.same(state)
+
+
+@pytest.mark.parametrize("behind", [70, 71, 72, 73])
+def test_a_conversation_comes_back_at_any_place_in_a_block(index, behind) -> None:
+    """To another slot, from a checkpoint and its rows, or as a copy; the first one goes on, too."""
+    ratio, state = index.config.qsa.ratio, index.pool().new_state()
+    assert ratio == 4
+    index.prompt(state, behind - 20)
+    for _ in range(4):
+        index.window(state, 7, 5)
+    spans = [snapshot.cut(state, 0, 33, ratio), snapshot.cut(state, 33, behind, ratio)]
+    end, copy = snapshot.checkpoint(state), state.clone()
+    assert not any(name.endswith(".ik") for name in spans[0].tables)
+    assert end.tensors["layer.0.ik"].shape == (ratio - 1, index.config.qsa.id)
+    other, far = state.pool.new_state(), index.pool().new_state()
+    far.pool.reserve(far.pool.new_state(), 1)
+    for one in (other, far):
+        snapshot.fill(one, spans, end, ratio)
+        for (name, a), (_, b) in zip(state.tensors(), one.tensors(), strict=True):
+            assert torch.equal(a, b), name
+    for count, taken in ((1, 1), (8, 0), (3, 2), (1, 1), (8, 8)):
+        for one in (state, copy, other, far):
+            index.window(one, count, taken)
+            index.same(one)
+
+
+@pytest.mark.parametrize("behind", [20, 21, 22, 23])
+def test_windows_that_are_rejected_or_computed_again(index, behind) -> None:
+    """As many rows as there may be, a window launched ahead of them, and both in vain."""
+    state = index.pool().new_state()
+    index.prompt(state, behind)
+    for count, ahead, taken in ((8, 8, 0), (8, 8, 5), (1, 1, 1), (8, 7, 8), (2, 8, 1)):
+        at = state.length
+        index.run(state, at, index.other[at : at + count])
+        index.run(state, at + count, index.other[at + count : at + count + ahead])
+        index.same(state)
+        index.window(state, count, taken)
+        at = state.length
+        index.run(state, at, index.other[at : at + ahead])
+        index.same(state)
+
+
+@pytest.mark.parametrize("rows", [1, 9, 30, 32, 35])
+@pytest.mark.parametrize("before", [0, 5, 7])
+def test_prompts_of_any_length(index, before, rows) -> None:
+    """One that is abandoned leaves no trace; one that is committed, what the ring has room for."""
+    state = index.pool().new_state()
+    for _ in range(before):
+        index.window(state, 1, 1)
+    index.prompt(state, rows, taken=False)
+    assert before == 0 or torch.equal(state.pool.left(state)[0, : before % 4], index.keys[before // 4 * 4 : before])
+    index.prompt(state, rows)
+    index.same(state)
+    index.window(state, 8, 5)
+    index.same(state)
