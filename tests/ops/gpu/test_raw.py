@@ -4,14 +4,19 @@ Only the indexer's kernel runs, on one layer of a pool. What is not a committed 
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
+from strata.errors import RequestError
 from strata.model import snapshot
 from strata.model.config import Mixer
+from strata.model.ops import Segment
+from strata.ops.gpu.batch import GpuPass
+from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import PAGE, Pool
 from strata.ops.rope.reference import cos_sin
 from support.launch import Kernels
@@ -25,7 +30,7 @@ class Index:
 
     def __init__(self) -> None:
         c = network("other").config
-        self.config = replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False)
+        self.config = replace(c, mixers=(Mixer.QSA,), ple=None, mtp=False, qsa=replace(c.qsa, budget=8 * c.qsa.ratio))
         self.kernels, q = Kernels("strata.ops.qsa.gpu"), self.config.qsa
         generator = torch.Generator().manual_seed(3)
         self.keys = torch.randn(CELLS + 16, q.id, generator=generator)  # of the text
@@ -49,10 +54,10 @@ class Index:
         slots, zeros = torch.full((count,), state.slot, dtype=torch.int32), torch.zeros(count, dtype=torch.int32)
         left = torch.full((q.ratio - 1, q.id), torch.nan)
         self.kernels.index[(count, q.ih + 1)](
-            torch.zeros(count, q.ih, q.id), keys.contiguous(), *self.turns, cells, cells // q.ratio * q.ratio, self.norm,
-            self.norm, 1e-6, slots, cells + 1, zeros, pool.table, pool.most_pages, torch.empty(count, q.ih, q.id),
-            pool.raw[0], pool.blocks[0], left, torch.tensor([count], dtype=torch.int32), IH=q.ih, ID=q.id,
-            HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window, PDL=False,
+            torch.zeros(count, q.ih, q.id), keys.contiguous(), *self.turns, cells, cells // q.ratio * q.ratio,
+            self.norm, self.norm, 1e-6, slots, cells + 1, zeros, pool.table, pool.most_pages,
+            torch.empty(count, q.ih, q.id), pool.raw[0], pool.blocks[0], left, torch.tensor([count], dtype=torch.int32),
+            IH=q.ih, ID=q.id, HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window, PDL=False,
         )  # fmt: skip
         return left
 
@@ -156,3 +161,30 @@ def test_prompts_of_any_length(index, before, rows) -> None:
     index.same(state)
     index.window(state, 8, 5)
     index.same(state)
+
+
+@pytest.mark.parametrize(("before", "rows"), [(7, 9), (5, 32)])
+def test_passes_of_a_card_without_tensor_cores(index, before, rows) -> None:
+    """They go through the kernels of windows, and have more rows than the ring."""
+    pool, q = index.pool(), index.config.qsa
+    ops = GpuOps(index.config, pool, torch.device("cpu"))
+    norms = SimpleNamespace(iq_norm=index.norm, ik_norm=index.norm)
+    ops._prompt = None
+    state = pool.new_state()
+
+    def passed(keys: torch.Tensor) -> GpuPass:
+        ids, at, count = (1,) * len(keys), state.length, len(keys)
+        positions = torch.arange(at, at + count)[:, None].expand(-1, 3)
+        batch = ops.begin([Segment(state, ids, positions, slice(0, count))], window=False)
+        ops._chosen(torch.zeros(count, q.ih, q.id), keys, batch, 0, norms)
+        return GpuPass(ids, torch.empty(count, 0), batch, 0, None)
+
+    for count in (before, rows, 1, rows):
+        in_vain = passed(index.other[state.length : state.length + count])
+        if count > 8:
+            with pytest.raises(RequestError, match="committed whole"):
+                ops.commit(state, in_vain, count - 1)
+        ops.commit(state, in_vain, 0)
+        index.same(state)
+        ops.commit(state, passed(index.keys[state.length : state.length + count]), count)
+        index.same(state)

@@ -36,8 +36,8 @@ class GpuState:
         length: committed tokens.
         next_position: of the next text token.
         pool: whose memory it is in.
-        seat: the slot, one number, where its tails, its raw indexer keys and its row of the page table are; empty before
-            it begins.
+        seat: the slot, one number, where its tails, raw indexer keys and row of the page table are; empty before it
+            begins.
         home: likewise the place of its recurrent states.
         pages: of its attention cells, in order.
         mtp: what its draft head remembers.
@@ -181,9 +181,10 @@ class Pool:
             state.pages += pages
 
     def left(self, state: GpuState) -> Tensor:
-        """Raw indexer keys of the block that a conversation's tokens leave open, float32 [attention layers, ratio-1, id].
+        """Raw indexer keys of the block that a conversation's tokens leave open; behind them zeros.
 
-        What is behind them is zero.
+        Returns:
+            float32 [attention layers, ratio-1, id].
         """
         ratio = self.config.qsa.ratio
         found = self.raw.new_zeros((len(self.raw), ratio - 1, self.raw.shape[-1]))

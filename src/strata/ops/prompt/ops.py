@@ -314,7 +314,8 @@ class Prompt:
         prepare.cells[(room, q.nh + 2 * q.nkv + q.ih + 1)](
             *x, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
             batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.left[layer],
-            batch.counts, NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio, num_warps=1,
+            batch.counts, NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio,
+            num_warps=1,
         )  # fmt: skip
         where = batch.slots, batch.lengths, batch.counts, *table
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}

@@ -90,8 +90,8 @@ def _head(
 
 @triton.jit
 def _indexer(
-    iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, end, here, iq_out, ring, blocks, left,
-    IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, WINDOW: tl.constexpr,
+    iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, end, here, iq_out, ring, blocks,
+    left, IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, WINDOW: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """A head of the indexer's queries, or its key, with the block that the row completes, if it does."""
