@@ -18,6 +18,7 @@ from strata.model.ops import Segment
 from strata.ops.gpu.batch import GpuPass
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import PAGE, Pool
+from strata.ops.prompt.batch import PromptPass
 from strata.ops.rope.reference import cos_sin
 from support.launch import Kernels
 from support.network import network
@@ -163,28 +164,35 @@ def test_prompts_of_any_length(index, before, rows) -> None:
     index.same(state)
 
 
+@pytest.mark.parametrize("tensor_cores", [True, False])
 @pytest.mark.parametrize(("before", "rows"), [(7, 9), (5, 32)])
-def test_passes_of_a_card_without_tensor_cores(index, before, rows) -> None:
-    """They go through the kernels of windows, and have more rows than the ring."""
-    pool, q = index.pool(), index.config.qsa
-    ops = GpuOps(index.config, pool, torch.device("cpu"))
-    norms = SimpleNamespace(iq_norm=index.norm, ik_norm=index.norm)
-    ops._prompt = None
+def test_passes_by_either_kind_of_kernels(index, before, rows, tensor_cores) -> None:
+    """A card without tensor cores reads prompts by the kernels of windows, with more rows than the ring has."""
+    pool, c, q = index.pool(), index.config, index.config.qsa
+    ops, head = GpuOps(c, pool, torch.device("cpu")), torch.ones(q.hd)
+    w = SimpleNamespace(q_norm=head, k_norm=head, iq_norm=index.norm, ik_norm=index.norm)
+    if not tensor_cores:
+        ops._prompt = None
     state = pool.new_state()
 
-    def passed(keys: torch.Tensor) -> GpuPass:
+    def passed(keys: torch.Tensor) -> GpuPass | PromptPass:
         ids, at, count = (1,) * len(keys), state.length, len(keys)
-        positions = torch.arange(at, at + count)[:, None].expand(-1, 3)
+        positions, nothing = torch.arange(at, at + count)[:, None].expand(-1, 3), torch.empty(count, 0)
         batch = ops.begin([Segment(state, ids, positions, slice(0, count))], window=False)
-        ops._chosen(torch.zeros(count, q.ih, q.id), keys, batch, 0, norms)
-        return GpuPass(ids, torch.empty(count, 0), batch, 0, None)
+        rest = [torch.ones(count, n) for n in (2 * q.nh * q.hd, q.nkv * q.hd, q.nkv * q.hd, q.ih * q.id)]
+        if tensor_cores:
+            out = torch.empty(count, q.nh * q.hd, dtype=torch.float16)
+            ops._prompt._attend((*rest, keys.contiguous()), batch, 0, w, out)
+            return PromptPass(ids, nothing, batch)
+        ops._chosen(rest[-1], keys.contiguous(), batch, 0, w)
+        return GpuPass(ids, nothing, batch, 0, None)
 
     for count in (before, rows, 1, rows):
         in_vain = passed(index.other[state.length : state.length + count])
         if count > 8:
             with pytest.raises(RequestError, match="committed whole"):
                 ops.commit(state, in_vain, count - 1)
-        ops.commit(state, in_vain, 0)
+        pool.give_back(in_vain.batch.spare_place if tensor_cores else in_vain.batch.spare_places[0])
         index.same(state)
         ops.commit(state, passed(index.keys[state.length : state.length + count]), count)
         index.same(state)
