@@ -20,9 +20,11 @@ from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import PAGE, Pool
 from strata.ops.prompt.batch import PromptPass
 from strata.ops.rope.reference import cos_sin
-from support.launch import Kernels
+from support.launch import NATIVE, Kernels
 from support.network import network
 
+DEVICE = torch.device("cuda" if NATIVE else "cpu")
+CPU = torch.device("cpu")
 CELLS = 140
 
 
@@ -39,8 +41,8 @@ class Index:
         self.norm = torch.rand(q.id, generator=generator) + 0.5
         self.turns = cos_sin(torch.arange(CELLS + 16)[:, None].expand(-1, 3), c.rope)
 
-    def pool(self) -> Pool:
-        pool = Pool(self.config, torch.device("cpu"), slots=3, cells=9 * PAGE, kv=torch.float32)
+    def pool(self, device: torch.device = CPU) -> Pool:
+        pool = Pool(self.config, device, slots=3, cells=9 * PAGE, kv=torch.float32)
         pool.raw.fill_(torch.nan)
         pool.blocks[0].fill_(torch.nan)
         for tables in (pool.keys, pool.values):
@@ -77,14 +79,14 @@ class Index:
 
     def blocks(self, state) -> torch.Tensor:
         """Those that are complete."""
-        return state.pool.blocks[0][state.pages].flatten(0, 1)[: state.length // self.config.qsa.ratio]
+        return state.pool.blocks[0][state.pages].flatten(0, 1)[: state.length // self.config.qsa.ratio].cpu()
 
     def same(self, state) -> None:
         """Complete blocks, and the keys of the one that is not, are those of the text."""
         ratio = self.config.qsa.ratio
         assert torch.equal(self.blocks(state), self.expected[: state.length // ratio])
         first = state.length // ratio * ratio
-        left = state.pool.left(state)[0]
+        left = state.pool.left(state)[0].cpu()
         assert torch.equal(left[: state.length - first], self.keys[first : state.length])
         assert not left[state.length - first :].any()
 
@@ -165,26 +167,26 @@ def test_prompts_of_any_length(index, before, rows) -> None:
 
 
 @pytest.mark.parametrize("tensor_cores", [True, False])
-@pytest.mark.parametrize(("before", "rows"), [(7, 9), (5, 32)])
+@pytest.mark.parametrize(("before", "rows"), [(7, 9), pytest.param(5, 32, marks=pytest.mark.slow)])
 def test_passes_by_either_kind_of_kernels(index, before, rows, tensor_cores) -> None:
     """A card without tensor cores reads prompts by the kernels of windows, with more rows than the ring has."""
-    pool, c, q = index.pool(), index.config, index.config.qsa
-    ops, head = GpuOps(c, pool, torch.device("cpu")), torch.ones(q.hd)
-    w = SimpleNamespace(q_norm=head, k_norm=head, iq_norm=index.norm, ik_norm=index.norm)
+    pool, c, q = index.pool(DEVICE), index.config, index.config.qsa
+    ops, head, norm = GpuOps(c, pool, DEVICE, graphs=False), torch.ones(q.hd, device=DEVICE), index.norm.to(DEVICE)
+    w = SimpleNamespace(q_norm=head, k_norm=head, iq_norm=norm, ik_norm=norm)
     if not tensor_cores:
         ops._prompt = None
     state = pool.new_state()
 
     def passed(keys: torch.Tensor) -> GpuPass | PromptPass:
-        ids, at, count = (1,) * len(keys), state.length, len(keys)
+        ids, at, count, keys = (1,) * len(keys), state.length, len(keys), keys.to(DEVICE).contiguous()
         positions, nothing = torch.arange(at, at + count)[:, None].expand(-1, 3), torch.empty(count, 0)
         batch = ops.begin([Segment(state, ids, positions, slice(0, count))], window=False)
-        rest = [torch.ones(count, n) for n in (2 * q.nh * q.hd, q.nkv * q.hd, q.nkv * q.hd, q.ih * q.id)]
+        rest = [torch.ones(count, n, device=DEVICE) for n in (2 * q.nh * q.hd, q.nkv * q.hd, q.nkv * q.hd, q.ih * q.id)]
         if tensor_cores:
-            out = torch.empty(count, q.nh * q.hd, dtype=torch.float16)
-            ops._prompt._attend((*rest, keys.contiguous()), batch, 0, w, out)
+            out = torch.empty(count, q.nh * q.hd, dtype=torch.float16, device=DEVICE)
+            ops._prompt._attend((*rest, keys), batch, 0, w, out)
             return PromptPass(ids, nothing, batch)
-        ops._chosen(rest[-1], keys.contiguous(), batch, 0, w)
+        ops._chosen(rest[-1], keys, batch, 0, w)
         return GpuPass(ids, nothing, batch, 0, None)
 
     for count in (before, rows, 1, rows):
