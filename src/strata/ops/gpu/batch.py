@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Mixer, ModelConfig
-from strata.model.ops import Segment
+from strata.model.ops import WINDOW_ROWS, Segment
 from strata.ops.gpu.choice import Choice
 from strata.ops.gpu.pool import GpuState, Pool
 
@@ -67,6 +67,8 @@ class GpuBatch:
         first: [C + 1].
         u, mixed, steps, decay: for the commit, see `Kept`.
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
+        left: float32 [attention layers, ratio-1, id], of more rows than a window may have, all of one conversation: raw
+            indexer keys of the block that they leave open. None of a window, whose keys are where they stay.
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
@@ -94,6 +96,7 @@ class GpuBatch:
     mixed: Tensor
     steps: Tensor
     decay: Tensor
+    left: Tensor | None = None
     normed: Tensor | None = None
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
@@ -117,8 +120,11 @@ class GpuBatch:
         kept: "Kept | None" = None,
     ) -> "GpuBatch":  # fmt: skip
         """The same in numbers that are there: `sizes` of them, on the device and staged."""
-        rows = sum(counts)
-        u, mixed, steps, decay = (kept or Kept(rows, c, numbers.device)).of(rows)
+        rows, device = sum(counts), numbers.device
+        assert rows <= WINDOW_ROWS or len(counts) == 1, "long passes are of one conversation"
+        u, mixed, steps, decay = (kept or Kept(rows, c, device)).of(rows)
+        attention = sum(mixer is not Mixer.GDN for mixer in c.mixers)
+        keys = (attention, c.qsa.ratio - 1, c.qsa.id) if rows > WINDOW_ROWS else None
         split = numbers.split(sizes(counts))
         ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = split
         return cls(
@@ -142,6 +148,7 @@ class GpuBatch:
             mixed=mixed,
             steps=steps,
             decay=decay,
+            left=None if keys is None else torch.empty(keys, dtype=torch.float32, device=device),
         )
 
     @property
