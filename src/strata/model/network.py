@@ -82,21 +82,26 @@ class Network:
             float32 [T, S*H], the residual of every row; `logits` turns rows of it into predictions.
         """
         positions = self._check(state, ids, positions)
-        residuals, first = [], 0
+        residuals: list[Tensor] = []
+        first, short, where = 0, False, torch.device("cpu")
         while first < len(ids):
             last = min(len(ids), first + self.ops.pass_rows - state.length % self.ops.pass_rows)
             rows = self.ops.ready(last - first)
             if rows < last - first:
-                last = first + max(1, rows - (state.length + rows) % CHUNK)
+                last, short = first + max(1, rows - (state.length + rows) % CHUNK), True
             done = self._passed(state, ids[first:last], positions[first:last])
             if done is None:
                 continue
             self._commit(state, done, last - first)
             self.settle(state)
             residuals.append(done.residual)
+            where = done.residual.device
+            if short:  # there is no memory for a pass and the rows of all that were to be one
+                residuals = [one.cpu() for one in residuals]
             first = last
         self.ops.check()
-        return residuals[0] if len(residuals) == 1 else torch.cat(residuals)
+        found = residuals[0] if len(residuals) == 1 else torch.cat(residuals)
+        return found.to(where) if short else found
 
     def _passed(self, state: State, ids: list[int], positions: Tensor) -> Pass | None:
         """A pass over a prompt; None if it was given up, for it was too long."""
