@@ -31,7 +31,7 @@ SHORT_PASS = 512
 ALWAYS = 1024
 """Tokens of the longest pass that borrows no memory of slots: what people type, and most of what a chat adds.
 
-Twice as many as the shortest cost 74 MB at the released shapes, 33 slots of some 7,300.
+Twice as many as the shortest cost 74 MB at the released shapes, 33 slots of some 7,600.
 """
 
 _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")

@@ -27,9 +27,10 @@ class GpuParts:
         numbers = list(enumerate(self._pool.config.mixers))
         self._recurrent = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.GDN]
         attention = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.QSA]
-        self._tables = _groups(state, attention)
+        self._attention = [(state, attention)] if attention else []
         if state.mtp is not None:
-            self._tables += _groups(state.mtp.cells, ["mtp"])
+            self._attention.append((state.mtp.cells, ["mtp"]))
+        self._tables = [group for cells, layers in self._attention for group in _groups(cells, layers)]
 
     @property
     def length(self) -> int:
@@ -79,6 +80,10 @@ class GpuParts:
             self._look([f"{name}.{part}" for name in self._recurrent], kept)
             there = pool.staging(kept)
             found |= {f"{name}.{part}": there[i].clone() for i, name in enumerate(self._recurrent)}
+        for cells, layers in self._attention:
+            kept, names = cells.pool.left(cells), [f"{layer}.ik" for layer in layers]
+            self._look(names, kept)
+            found |= dict(zip(names, kept.to("cpu").unbind(), strict=True))
         if state.mtp is not None:
             self._look(["mtp.residual"], state.mtp.residual[None])
             found["mtp.residual"] = state.mtp.residual.to("cpu", copy=True)
@@ -92,6 +97,9 @@ class GpuParts:
         found["ngram_tail"] = pool.ngram_tails[0].to("meta")
         for name in self._recurrent:
             found |= {f"{name}.s": pool.states[0, 0].to("meta"), f"{name}.tail": pool.tails[0, 0].to("meta")}
+        for cells, layers in self._attention:
+            q = cells.pool.config.qsa
+            found |= {f"{layer}.ik": torch.empty((q.ratio - 1, q.id), device="meta") for layer in layers}
         if self._state.mtp is not None:
             found["mtp.residual"] = self._state.mtp.residual.to("meta")
         return found
@@ -116,6 +124,9 @@ class GpuParts:
             pool.tails[state.slot] = pool.arrival([singles[f"{name}.tail"] for name in self._recurrent])
         pool.ngram_tails[state.slot] = singles["ngram_tail"].to(device)
         pool.history[state.slot] = torch.tensor(history, dtype=torch.int32, device=device)
+        for cells, layers in self._attention:
+            end = length if cells is state else max(0, length - 1)
+            cells.pool.keep(cells, cells.pool.arrival([singles[f"{layer}.ik"] for layer in layers]), end)
         state.length, state.next_position = length, position
         if state.mtp is not None:
             state.mtp.cells.length = state.mtp.cells.next_position = max(0, length - 1)
@@ -163,13 +174,11 @@ class _Group:
 
 
 def _groups(state: GpuState, layers: Sequence[str]) -> list[_Group]:
-    """Keys, values, raw and pooled indexer keys of layers, by kind."""
+    """Keys, values and pooled indexer keys of layers, by kind."""
     pool = state.pool
-    if not layers:
-        return []
     whole = [
         _Group([f"{layer}.{kind}" for layer in layers], tables, state.pages, state.length)
-        for kind, tables in (("k", pool.keys), ("v", pool.values), ("ik", pool.raw))
+        for kind, tables in (("k", pool.keys), ("v", pool.values))
     ]
     pooled = [f"{layer}.blocks" for layer in layers]
     return [*whole, _Group(pooled, pool.blocks, state.pages, state.length // pool.config.qsa.ratio)]
