@@ -131,6 +131,26 @@ def test_a_pass_that_was_given_up_does_not_write_into_a_windows_room(rests):
         made.close()
 
 
+@pytest.mark.skipif(NATIVE, reason="a device has streams of its own")
+def test_a_prompts_copies_wait_for_the_windows_before_it():
+    """For they land where these have what the link brings; on a stream that goes before all others."""
+    made = tiered([(0, 1), (1, 4)], room=4)
+    try:
+        memory, stage = made.tier.room_for_ring
+        sources = [one.source for one in made.tier.layers]
+        shelf = Shelf(made.tier, Landing(sources, 2, DEVICE, made.tier.ram.cuts, memory=stage))
+        order: list[str] = []
+        shelf.fetch = lambda *_: order.append("copy")
+        lanes = LooseLanes(lambda able: "copies" if "copies" in able else None)
+        ring = Ring(memory, shelf, 2, 6, most=2, lanes=lanes)
+        lanes.computing(lambda: order.append("window"))
+        ring.begin(ring.missing())
+        lanes.drain()
+        assert order[:2] == ["window", "copy"]
+    finally:
+        made.close()
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A recurrent layer of eight experts."""
