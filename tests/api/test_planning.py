@@ -174,11 +174,22 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
         landing = ring._layers._area._places
         taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, landing])
         assert taken == parts(told, "vram")["experts on their way"]
-        assert ring.buffers == buffers(16)
+        assert ring.buffers == tier.options.room == 16
+        check_loan(told, found, sizes("pebble"))
     finally:
         tier.close()
         if found.storage is not None:
             found.storage.close()
+
+
+def check_loan(told: dict[str, Any], found: Loaded, planned: Sizes) -> None:
+    """A long prompt finds the memory that is planned for it: passes, and a ring as wide as it takes."""
+    ops = found.network.ops
+    assert ops._loan._short == told["prompt_rows_without_borrowing"] <= told["prompt_rows"]
+    assert told["borrowed"] <= parts(told, "vram").get("experts", 0) // 2
+    ring = ops._prompt.streaming._wide._make()
+    assert bytes_of([ring._memory, ring._layers._area._places]) == planned.ring == ops._loan._ring
+    assert ring.buffers == buffers(16)
 
 
 @pytest.mark.parametrize("away", [80, 20])

@@ -287,11 +287,13 @@ def _built(
         small, slots = head_config(config), made.conversations
         pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv], ahead=made.ahead)
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
-        coming = tiers.prompts(tier, moved, config, device, made.machine.rates.disk) if tensor_cores else None
+        coming = loan = None
+        if tensor_cores:
+            coming, loan = tiers.prompts(tier, moved, config, device, made.machine.rates.disk, (made.short, made.rows))
 
         def assembled(*, graphs: bool) -> Network:
             ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
-            ops.lacks(coming, table=storage.beside(moved), rows=made.rows)
+            ops.lacks(coming, table=storage.beside(moved), rows=made.rows, loan=loan)
             if its is not None:
                 ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
             return Network(config, moved, cast("Ops", ops))
@@ -304,6 +306,8 @@ def _built(
             if device.type == "cuda":
                 warm(replace(found, drafts=drafts))
                 tiers.balance(tier)
+            if tier is not None:
+                tier.borrowing.give_back()  # whatever the first prompt has borrowed
     except BaseException:
         if tier is not None:
             tier.close()

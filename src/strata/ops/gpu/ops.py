@@ -29,6 +29,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import Prompt
 from strata.ops.prompt.stream.streaming import Streaming
+from strata.ops.tiers.loan import Loan
 from strata.ops.tiers.tier import Tier
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class GpuOps(Layers):
         super().__init__(config, pool, device, graphs=graphs)
         self.tier = tier
         self.drafts: DraftHead | None = None
+        self._loan: Loan | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
         self._kept: Kept | None = None
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
@@ -133,21 +135,40 @@ class GpuOps(Layers):
         """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
         return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL) -> None:
+    def lacks(
+        self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL, loan: Loan | None = None
+    ) -> None:
         """Say what prompts do not find on the device.
 
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
             rows: of the longest pass that there is memory for. Where experts come, each moves all of them.
+            loan: from which long ones have their memory; None where it is there all the time.
         """
         if self._prompt is None:
             return
+        self._loan = loan
+        if loan is not None:
+            loan.forget = self._prompt.forget
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
         if self._reads_prompts:
             self._prompt.most = self.pass_rows = rows if experts is None else experts.pass_rows(rows)
+
+    def ready(self, rows: int) -> int:
+        """See `Ops.ready`."""
+        return rows if self._loan is None else self._loan.ready(rows)
+
+    def shorten(self, rows: int, why: str) -> bool:
+        """See `Ops.shorten`."""
+        if self._loan is None or not self._loan.shorten(rows, why):
+            return False
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # the pass that was given up
+            torch.cuda.empty_cache()
+        return True
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""
