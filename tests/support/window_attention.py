@@ -5,6 +5,7 @@ import torch
 from strata.model.config import Rope
 from strata.model.kv import codec
 from strata.ops.norm.reference import rms
+from strata.ops.qsa.gpu import BINS as _BINS
 from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
 from support.launch import Kernels, holds_quantised, poisoned
@@ -15,7 +16,8 @@ PARTS = (BUDGET * RATIO + RATIO - 1 + CELLS - 1) // CELLS
 ROPE = Rope(dims=2 * HALF, theta=1e4, sections=(3, 3, 2), scale=1.0, original_context=256)
 LAYOUT = {"RATIO": RATIO, "BUDGET": BUDGET}
 TILE = 4
-SELECT = {"TILE": TILE, "PDL": False}
+BINS = int(_BINS.value)
+SELECT = {"TILE": TILE, "COUNTED": True, "PDL": False}
 
 
 def _tables(kv: torch.dtype) -> torch.Tensor:
@@ -102,20 +104,21 @@ class Case:
             self.qg, k, v, cos, sin, positions, *self.norms[:2], EPS, *where, *paged, self.q_out,
             self.keys, self.values, NH=NH, NKV=NKV, HD=HD, HALF=HALF, PDL=False,
         )  # fmt: skip
+        bins = torch.full((count, BINS), -1, dtype=torch.int32)
         kernels.index[(count, IH + 1)](
             self.iq, ik, cos, sin, positions, starts, *self.norms[2:], EPS, *where, begins, *paged, self.iq_out,
-            self.raw, self.blocks, self.raw, where[1], IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, WINDOW=True,
-            PDL=False,
+            self.raw, self.blocks, self.raw, where[1], bins, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, WINDOW=True,
+            COUNTED=True, PDL=False,
         )  # fmt: skip
         most = 64
         self.scores = torch.full((count, most), torch.nan)
         peaks = torch.full((count, most // TILE), torch.nan)
         kernels.score[(len(self.rows), 2, -(-max(self.rows) // 2))](
-            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, most,
+            self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, bins, most,
             IH=IH, ID=ID, BLOCK=16, LANES=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        kernels.choose[(count,)](self.scores, peaks, most, where[1], self.chosen, **LAYOUT, **SELECT)
+        kernels.choose[(count,)](self.scores, peaks, bins, most, where[1], self.chosen, **LAYOUT, **SELECT)
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](

@@ -13,7 +13,7 @@ from strata.ops.qsa.attend import attend
 from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
 from support.launch import Kernels
-from support.window_attention import BUDGET, EPS, HD, ID, LAYOUT, PAGE, RATIO, ROPE, SELECT, Case
+from support.window_attention import BINS, BUDGET, EPS, HD, ID, LAYOUT, PAGE, RATIO, ROPE, SELECT, Case
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +100,21 @@ KINDS = ["ties", "zeros", "mostly zeros", "random", "all equal but one", "almost
          "of one place", "infinite"]  # fmt: skip
 
 
+def _bins(values: np.ndarray) -> np.ndarray:
+    """How many values lie between powers of two from 2^-6 to 2^10, in 128 equal steps each; others in the outermost."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power = np.floor(np.log2(values, dtype=np.float64))
+        step = (power + 6) * 128 + np.floor((values / 2.0**power - 1) * 128)
+    place = np.where(values < 2.0**-6, 0, np.where(values >= 2.0**10, BINS - 1, step))
+    return np.bincount(place.astype(np.int64), minlength=BINS).astype(np.int32)
+
+
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_choosing_is_a_stable_sort(kernels, kind):
+def test_choosing_is_a_stable_sort(kernels, kind, counted):
     """Against a sort by falling score, then rising number, of blocks met at once, in tiles, and in tiles of tiles."""
     lengths, most = (9, 31, 32, 33, 64, 65, 129, 250, 512, 513, 777, 4090, 4096), 4096
-    select = {"TILE": 8, "PDL": False}
+    select = {"TILE": 8, "COUNTED": counted, "PDL": False}
     rows = [_scores(kind, count) for count in lengths]
     scores = torch.full((len(lengths), most), torch.nan)
     peaks = torch.full((len(lengths), most // 8), torch.nan)
@@ -112,9 +122,10 @@ def test_choosing_is_a_stable_sort(kernels, kind):
         scores[row, : len(values)] = torch.from_numpy(values)
         tiles = np.pad(values, (0, -len(values) % 8)).reshape(-1, 8).max(1)
         peaks[row, : len(tiles)] = torch.from_numpy(tiles)
+    bins = torch.from_numpy(np.stack([_bins(values) for values in rows]))
     chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
     seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
-    kernels.choose[(len(lengths),)](scores, peaks.clone(), most, seen, chosen, **LAYOUT, **select)
+    kernels.choose[(len(lengths),)](scores, peaks.clone(), bins, most, seen, chosen, **LAYOUT, **select)
     for row, values in enumerate(rows):
         expected = sorted(sorted(range(len(values)), key=lambda b: (-values[b], b))[:BUDGET])
         assert chosen[row].tolist() == expected, lengths[row]
@@ -126,7 +137,8 @@ def test_numbers_that_are_none_choose_blocks_that_exist(kernels):
     scores[0, ::3] = torch.nan
     scores[0, 1::3] = -torch.nan
     chosen = torch.full((1, BUDGET), -1, dtype=torch.int32)
-    kernels.choose[(1,)](scores, torch.rand((1, 16)), 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
+    none = torch.zeros((1, BINS), dtype=torch.int32)
+    kernels.choose[(1,)](scores, torch.rand((1, 16)), none, 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
                          **LAYOUT, **SELECT)  # fmt: skip
     assert len(set(chosen[0].tolist())) == BUDGET
     assert all(0 <= block < 30 for block in chosen[0].tolist())

@@ -60,7 +60,8 @@ class Index:
             torch.zeros(count, q.ih, q.id), keys.contiguous(), *self.turns, cells, cells // q.ratio * q.ratio,
             self.norm, self.norm, 1e-6, slots, cells + 1, zeros, pool.table, pool.most_pages,
             torch.empty(count, q.ih, q.id), pool.raw[0], pool.blocks[0], left, torch.tensor([count], dtype=torch.int32),
-            IH=q.ih, ID=q.id, HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window, PDL=False,
+            zeros, IH=q.ih, ID=q.id, HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window,
+            COUNTED=False, PDL=False,
         )  # fmt: skip
         return left
 

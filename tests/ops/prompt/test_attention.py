@@ -65,7 +65,9 @@ class Case:
         self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
         seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
         seen[self.rows - begin :] = 0
-        qsa.choose[(rows,)](scores, peaks, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, TILE=8, PDL=False)
+        qsa.choose[(rows,)](
+            scores, peaks, seen, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, TILE=8, COUNTED=False, PDL=False
+        )  # fmt: skip
         kernels.sparse[(rows, NKV)](
             self.q, self.keys, self.values, self.qg, self.chosen, *where, gated, begin, HEADS=16, **SHAPE
         )

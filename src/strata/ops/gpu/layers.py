@@ -50,6 +50,9 @@ TILE = 8
 BESIDE = True
 """Blocks are chosen on a branch beside the projections, none of which that needs; else behind them."""
 
+COUNTED = True
+"""Scores are counted by bins as they are computed, so that choosing begins with what is known of the counts."""
+
 FIRST_LAYERS = 4
 """The first part of a recorded window ends before the mixer of this layer: the device is busy with it for as long as it
 takes to hand over the rest."""
@@ -267,24 +270,25 @@ class Layers:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
         index, left = room(q.ih, q.id), batch.left
+        bins = room(int(qsa.BINS.value), dtype=torch.int32)
         qsa.index[(count, q.ih + 1)](
             iq, ik, *self._turns, batch.positions, batch.starts, w.iq_norm, w.ik_norm, self._c.eps,
             batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, raw if left is None else left[layer],
-            batch.seen if left is None else batch.first[1:], IH=q.ih, ID=q.id, HALF=self._turns.shape[-1],
-            RATIO=q.ratio, FIRST=0, WINDOW=left is None, **self._launch, num_warps=1,
+            batch.seen if left is None else batch.first[1:], bins, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1],
+            RATIO=q.ratio, FIRST=0, WINDOW=left is None, COUNTED=COUNTED, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
-        common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, **self._launch}
+        common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, "COUNTED": COUNTED, **self._launch}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
         groups = -(-max(batch.counts) // SCORED_ROWS)
         qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
-            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, self._most_blocks,
+            index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, bins, self._most_blocks,
             IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
             **common, num_warps=4,
         )  # fmt: skip
         qsa.choose[(count,)](
-            scores, peaks, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
+            scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
         )  # half of a multiprocessor, so that it finds room beside a product
         return chosen
 

@@ -356,8 +356,8 @@ class Prompt:
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
         qsa.choose[(rows,)](
-            scores, peaks, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, TILE=tile,
-            PDL=False, num_warps=8,
+            scores, peaks, chosen, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, TILE=tile,
+            COUNTED=False, PDL=False, num_warps=8,
         )  # fmt: skip
         return chosen
 

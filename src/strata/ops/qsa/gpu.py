@@ -27,6 +27,13 @@ from strata.ops.qsa.pages import RING as RAW
 PAGE = tl.constexpr(CELLS)
 RING = tl.constexpr(RAW)
 
+BINS = tl.constexpr(2048)
+"""Of a row's scores, by their bits: 128 from a power of two to the next, from 2^-6 to 2^10. What lies outside is in the
+first and in the last."""
+
+_FIRST, _BITS = tl.constexpr((127 - 6) << 7), tl.constexpr(16)
+_INFINITE = tl.constexpr(0x7F800000)
+
 
 @triton.jit
 def _store(cells, head, x, HD: tl.constexpr):
@@ -163,9 +170,9 @@ def prepare(
 @triton.jit
 def index(
     iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
-    iq_out, raw, blocks, left, counts,
+    iq_out, raw, blocks, left, counts, bins,
     IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, FIRST: tl.constexpr,
-    WINDOW: tl.constexpr, PDL: tl.constexpr,
+    WINDOW: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The same for the indexer, which needs nothing of the heads. Grid: (T, FIRST + IH + 1).
 
@@ -181,6 +188,7 @@ def index(
         left: float32 [RATIO-1, ID], out: keys of the block that the rows leave open, as far as they are theirs; not
             looked at by a window.
         counts: int32, its first is T; likewise.
+        bins: int32 [T, BINS], out, only with COUNTED: zeros, for `score` to count in.
         FIRST: programs of a row that do something else.
         WINDOW: keys go to ``raw`` at once. More rows than it has room for leave it alone: there is one conversation,
             and its commit takes what is ``left``.
@@ -193,6 +201,17 @@ def index(
         tl.load(begins + row), tl.program_id(1) - FIRST, cell, end, here, iq_out, raw + slot * RING * ID, blocks, left,
         IH, ID, HALF, RATIO, WINDOW, PDL,
     )  # fmt: skip
+    if COUNTED:
+        EACH: tl.constexpr = triton.next_power_of_2((BINS + IH) // (IH + 1))
+        mine = (tl.program_id(1) - FIRST) * EACH + tl.arange(0, EACH)
+        tl.store(bins + row * BINS + mine, 0, mask=mine < BINS)
+
+
+@triton.jit
+def _bin(bits):
+    """The bin of a score, by its bits; NaN is zero, as when blocks are chosen."""
+    bits = tl.where(bits > _INFINITE, 0, tl.maximum(bits, 0))
+    return tl.minimum(tl.maximum((bits >> _BITS) - _FIRST, 0), BINS - 1)
 
 
 @triton.jit
@@ -206,9 +225,10 @@ def _fetch(blocks, table, lot, most, per_page: tl.constexpr, ID: tl.constexpr, B
 
 @triton.jit
 def score(
-    iq, blocks, homes, seen, first, pages, page_count, out, peaks, out_count,
+    iq, blocks, homes, seen, first, pages, page_count, out, peaks, bins, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    LANES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, COUNTED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Scores of the complete blocks of each row; blocks are read once for ROWS rows of a conversation.
 
@@ -227,6 +247,7 @@ def score(
         out: float32 [T, out_count], out.
         peaks: float32 [T, out_count / TILE], out: the largest of every TILE scores, where there are more than
             BUDGET TILE.
+        bins: int32 [T, BINS], only with COUNTED: how many scores lie in each, where there are as many.
         BUDGET: blocks a row selects.
         BLOCK: blocks a program scores at a time; a multiple of TILE.
         LANES: of a block's key, at a time.
@@ -264,6 +285,9 @@ def score(
             total = tl.sum(tl.reshape(tl.maximum(total, 0.0), (BLOCK, ROWS, IH)), 2)
             inside = (b[:, None] < complete[None, :]) & (complete > BUDGET)[None, :]
             tl.store(out + row[None, :] * out_count + b[:, None], total, mask=inside)
+            if COUNTED:
+                where = bins + row[None, :] * BINS + _bin(total.to(tl.int32, bitcast=True))
+                tl.atomic_add(where, 1, mask=inside & (most > BUDGET * TILE), sem="relaxed")
             if most > BUDGET * TILE:
                 tile = lot // TILE + tl.arange(0, BLOCK // TILE)
                 peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE, ROWS)), 1)
@@ -294,7 +318,7 @@ def _logarithm(x):
 
 
 @triton.jit
-def _threshold(key, low, above, high, BUDGET: tl.constexpr):
+def _threshold(key, low, above, high, below, BUDGET: tl.constexpr):
     """A key that just BUDGET keys reach, or the one whose equals there is not room for.
 
     Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
@@ -305,9 +329,8 @@ def _threshold(key, low, above, high, BUDGET: tl.constexpr):
     Args:
         key: int32 [LINE, lines]; bits of non-negative floats, and -1 where there is nothing; fewer than 2^15.
         low, above: at least BUDGET keys reach the one, and no more than the other, which is more than BUDGET.
-        high: no key reaches it.
+        high, below: no more than the other reach the one, which are fewer than BUDGET.
     """
-    below = tl.full([], 0, tl.int32)  # reach `high`, fewer than BUDGET
     fourth = low + 1  # zeros are the commonest equals
     finite: tl.constexpr = 0x7F7FFFFF
     while (above != BUDGET) & (high - low > 1):
@@ -338,13 +361,13 @@ def _threshold(key, low, above, high, BUDGET: tl.constexpr):
 
 
 @triton.jit
-def _select(key, low, count, high, BUDGET: tl.constexpr):
+def _select(key, low, count, high, below, BUDGET: tl.constexpr):
     """Which of more than BUDGET keys to take, each one's place among them, and what they reach; of equals the first.
 
     Args:
-        key, low, high: as for `_threshold`, and `count` as `above`.
+        key, low, high, below: as for `_threshold`, and `count` as `above`.
     """
-    reached, above, below = _threshold(key, low, count, high, BUDGET)
+    reached, above, below = _threshold(key, low, count, high, below, BUDGET)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
     equal = key == reached
     both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
@@ -375,14 +398,82 @@ def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, 
     """Choose among at most SIZE scores, all of them at once in registers."""
     b = _numbers(SIZE // LINE, LINE)
     key = _keys(scores, b, complete)
-    take, place, _ = _select(key, tl.full([], 0, tl.int32), complete, tl.max(key) + 1, BUDGET)
+    none = tl.full([], 0, tl.int32)
+    take, place, _ = _select(key, none, complete, tl.max(key) + 1, none, BUDGET)
     tl.store(out + place, b, mask=take)
 
 
 @triton.jit
+def _by_levels(scores, peaks, complete, out, BUDGET: tl.constexpr, TILE: tl.constexpr, LINE: tl.constexpr):
+    """Choose among blocks, or first among tiles of them, or among tiles of tiles."""
+    SIZE: tl.constexpr = BUDGET * TILE
+    tiles = (complete + TILE - 1) // TILE
+    top = (complete > SIZE).to(tl.int32) + (tiles > SIZE).to(tl.int32)
+    e = _numbers(SIZE // LINE, LINE)
+    low, high = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
+    for step in range(top + 1):
+        level = top - step
+        source, limit = scores, complete
+        if level > 0:
+            source, limit = peaks, tiles
+        span = tl.where(level > 1, TILE, 1)
+        b, count = e, (limit + span - 1) // span
+        if step > 0:
+            tl.debug_barrier()
+            b = tl.load(out + e // TILE) * TILE + e % TILE
+            groups = (limit + TILE - 1) // TILE
+            short = tl.load(out + BUDGET - 1) == groups - 1  # the last one may lack some
+            count = SIZE - tl.where(short, groups * TILE - limit, 0)
+        key = tl.full([LINE, SIZE // LINE], -1, tl.int32)
+        for j in range(span):
+            key = tl.maximum(key, _keys(source, b * span + j, limit))
+        if step == 0:
+            high = tl.max(key) + 1
+        take, place, low = _select(key, low, count, high, high * 0, BUDGET)  # the blocks reach what their tiles do
+        tl.debug_barrier()  # everyone has read what is overwritten
+        tl.store(out + place, b, mask=take)
+
+
+@triton.jit
+def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.constexpr, LINE: tl.constexpr):
+    """Choose by what is known of the counts: the smallest score that is chosen lies in a bin.
+
+    So the blocks that may be chosen lie in tiles whose peaks reach that bin. If those are no more than BUDGET, they are
+    taken without a search, and among their blocks little is left to be searched. Else nothing is done.
+
+    Returns:
+        1 if it was done, else 0.
+    """
+    SIZE: tl.constexpr = BUDGET * TILE
+    i = tl.arange(0, BINS)
+    upto = tl.cumsum(tl.load(bins + (BINS - 1) - i), 0)  # from the last bin down
+    # The last of those that hold too few, with what they hold.
+    lacking = tl.max(tl.where(upto < BUDGET, ((i + 1).to(tl.int64) << 32) + upto, 0))
+    below, lower = (lacking & 0xFFFFFFFF).to(tl.int32), (lacking >> 32).to(tl.int32)
+    which = -lower + (BINS - 1)
+    count = below + tl.load(bins + which)
+    low = tl.where(which > 0, (which + _FIRST) << _BITS, 0)
+    high = tl.where(which < BINS - 1, (which + 1 + _FIRST) << _BITS, _INFINITE + 1)
+    e = _numbers(SIZE // LINE, LINE)
+    near = (_keys(peaks, e, (complete + TILE - 1) // TILE) >= low).to(tl.int32)
+    lines = tl.sum(near, 0)
+    taken = tl.sum(lines)
+    if taken <= BUDGET:
+        place = (tl.cumsum(lines, 0) - lines)[None, :] + tl.cumsum(near, 0) - 1
+        tl.store(out + place, e, mask=near > 0)
+        tl.debug_barrier()
+        there = e // TILE < taken
+        b = tl.where(there, tl.load(out + e // TILE, mask=there, other=0) * TILE + e % TILE, complete)
+        take, place, _ = _select(_keys(scores, b, complete), low, count, high, below, BUDGET)
+        tl.debug_barrier()  # everyone has read what is overwritten
+        tl.store(out + place, b, mask=take)
+    return (taken <= BUDGET).to(tl.int32)
+
+
+@triton.jit
 def choose(
-    scores, peaks, score_count, seen, chosen,
-    RATIO: tl.constexpr, BUDGET: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    scores, peaks, bins, score_count, seen, chosen,
+    RATIO: tl.constexpr, BUDGET: tl.constexpr, TILE: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The BUDGET blocks with the largest scores, of equal ones the lower, in rising order. Grid: (T,).
 
@@ -395,8 +486,11 @@ def choose(
     whatever the length: by the same instructions, for those come from device memory, and that takes longer than what
     they do.
 
+    Where scores are counted by bins, no threshold is searched among tiles: see `_by_bins`.
+
     Args:
         scores: float32 [T, score_count]; peaks: float32 [T, score_count / TILE]; as `score` leaves them.
+        bins: int32 [T, BINS], as `score` leaves them, with COUNTED.
         seen: as for `prepare`.
         chosen: int32 [T, BUDGET], out.
         TILE: power of two; BUDGET TILE is below 2^15, and BUDGET TILE^3 at least the most blocks there can be.
@@ -415,30 +509,12 @@ def choose(
             _choose_of(scores, complete, out, BUDGET, SIZE // 2, LINE)
         else:
             tiles = (complete + TILE - 1) // TILE
-            top = (complete > SIZE).to(tl.int32) + (tiles > SIZE).to(tl.int32)
-            e = _numbers(SIZE // LINE, LINE)
-            low, high = tl.full([], 0, tl.int32), tl.full([], 0, tl.int32)
-            for step in range(top + 1):
-                level = top - step
-                source, limit = scores, complete
-                if level > 0:
-                    source, limit = peaks, tiles
-                span = tl.where(level > 1, TILE, 1)
-                b, count = e, (limit + span - 1) // span
-                if step > 0:
-                    tl.debug_barrier()
-                    b = tl.load(out + e // TILE) * TILE + e % TILE
-                    groups = (limit + TILE - 1) // TILE
-                    short = tl.load(out + BUDGET - 1) == groups - 1  # the last one may lack some
-                    count = SIZE - tl.where(short, groups * TILE - limit, 0)
-                key = tl.full([LINE, SIZE // LINE], -1, tl.int32)
-                for j in range(span):
-                    key = tl.maximum(key, _keys(source, b * span + j, limit))
-                if step == 0:
-                    high = tl.max(key) + 1
-                take, place, low = _select(key, low, count, high, BUDGET)  # the blocks reach what their tiles do
-                tl.debug_barrier()  # everyone has read what is overwritten
-                tl.store(out + place, b, mask=take)
+            done = tl.full([], 0, tl.int32)
+            if COUNTED:  # noqa: SIM102  # a constant
+                if (complete > SIZE) & (tiles <= SIZE):
+                    done = _by_bins(scores, peaks, bins + row * BINS, complete, out, BUDGET, TILE, LINE)
+            if done == 0:
+                _by_levels(scores, peaks, complete, out, BUDGET, TILE, LINE)
 
 
 @triton.jit
