@@ -1,8 +1,8 @@
 """Pinned memory of the host for what is kept of conversations: a GPU copies from and to it at the link's full rate.
 
 From ordinary memory a copy goes through pinned pieces, so everything is read twice, which takes about three times as
-long. Pinning takes the system time, some 0.1 to 0.2 s a GB (estimated), and a block that is free is kept for the next content of about
-its size: checkpoints all have one size, and so have the rows of whole passes.
+long. Pinning takes time, some 0.1 to 0.2 s a GB (estimated), so a block that is free is kept for the next content of
+about its size: checkpoints all have one size, and so have the rows of whole passes.
 """
 
 import logging
