@@ -82,12 +82,14 @@ class Work:
         self._ops = GpuOps(CONFIG, self._pool, DEVICE, graphs=branches)
         self._layers = [_layer() for _ in range(LAYERS)]
         self._cold = torch.zeros(THROUGH, device=DEVICE)
+        self._kept: list[object] = []  # what graphs read
         self._graphs = {"nothing": self._recorded(lambda _: None)}
         self._graphs |= {
             f"{count} rows, {depth}": self._recorded(self._window(count, depth)) for count, depth in shapes
         }
 
     def _recorded(self, body: Callable[[int], None]) -> torch.cuda.CUDAGraph:
+        self._kept.append(body)
         for _ in range(2):  # kernels are compiled
             body(0)
         torch.cuda.synchronize()

@@ -349,7 +349,8 @@ def test_a_model_begins_warm_the_second_time_and_takes_another_share_as_planned(
         assert (tier.cache.slot_of >= 0).sum() == sum(tier.room.slots)
         assert model.ready.placed != before.placed
         assert "Since it was loaded the memory was shared out anew" in " ".join(model.ready.plan)
-        assert model.resize(many).slots in {19, 20}  # a page of each size is kept back
+        # A page of each size is kept back; what a plan leaves because no page of cells fits in, may be a slot.
+        assert model.resize(many).slots in {19, 20, 21}
         with pytest.raises(RequestError, match="are needed without a single routed expert"):
             model.resize(many // 2)
     assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".profile"]

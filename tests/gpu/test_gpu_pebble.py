@@ -98,9 +98,11 @@ def test_a_chain_guesses_what_its_steps_would(network):
                 steps = [int(x.argmax()) for x in network.draft(state, token, depth, floor)]
                 assert network.guess(other, token, depth, floor).ids == tuple(steps)
                 cells = [s.mtp.cells for s in (state, other)]
-                for tables in (cells[0].pool.keys, cells[0].pool.values, cells[0].pool.raw):
+                for tables in (cells[0].pool.keys, cells[0].pool.values):
                     a, b = (tables[0][c.pages].flatten(0, 1)[: c.length + len(steps)] for c in cells)
                     assert torch.equal(a, b)
+                a, b = (c.pool.left(c) for c in cells)
+                assert torch.equal(a, b)
             network.commit(state, network.window([(state, [token])])[0], 1)
 
 

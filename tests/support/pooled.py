@@ -15,6 +15,7 @@ from strata.model.config import ModelConfig
 from strata.model.ops import Pass, Segment
 from strata.ops.cpu import CpuOps
 from strata.ops.gpu.pool import KINDS, GpuState, Pool
+from strata.ops.qsa.pages import RING
 
 
 @dataclass
@@ -67,6 +68,9 @@ class PooledOps(CpuOps):
                 for row in range(before // step, state.length // step):
                     page, at = divmod(row, table.shape[1])
                     table[state.pages[page], at] = parts[f"layer.{number}.{name}"][row]
+        for i, number in enumerate(self._attention):
+            for cell in range(max(before, state.length - RING), state.length):
+                self.pool.raw[i, state.slot, cell % RING] = parts[f"layer.{number}.ik"][cell]
         recurrent = [name for name in parts if name.endswith(".s")]
         for i, name in enumerate(recurrent):
             self.pool.states[state.place, i] = parts[name]
@@ -79,17 +83,25 @@ class PooledOps(CpuOps):
         mirror, ratio = State.empty(self._c), self._c.qsa.ratio
         if state.length:
             span = snapshot.cut(state, 0, state.length, ratio)
-            positions = torch.arange(state.length)[:, None].repeat(1, 3)
-            span = replace(span, tables={**span.tables, "positions": positions})
-            snapshot.fill(mirror, [span], snapshot.checkpoint(state), ratio)
+            tables = {**span.tables, "positions": torch.arange(state.length)[:, None].repeat(1, 3)}
+            singles = dict(snapshot.checkpoint(state).tensors)
+            for number in self._attention:  # raw keys of complete blocks are not there, and nobody needs them
+                raw = torch.full((state.length, self._c.qsa.id), torch.nan)
+                first = state.length // ratio * ratio
+                raw[first:] = singles.pop(f"layer.{number}.ik")[: state.length - first]
+                tables[f"layer.{number}.ik"] = raw
+            end = snapshot.Checkpoint(state.length, singles)
+            snapshot.fill(mirror, [replace(span, tables=tables)], end, ratio)
         return mirror
 
+    @property
+    def _attention(self) -> list[int]:
+        """Numbers of the attention layers."""
+        return [i for i, mixer in enumerate(self._c.mixers) if mixer.name == "QSA"]
+
     def _tables(self):
-        numbers = [i for i, mixer in enumerate(self._c.mixers) if mixer.name == "QSA"]
-        for number, *tables in zip(
-            numbers, self.pool.keys, self.pool.values, self.pool.raw, self.pool.blocks, strict=True
-        ):
-            yield number, dict(zip(("k", "v", "ik", "blocks"), tables, strict=True))
+        for number, *tables in zip(self._attention, self.pool.keys, self.pool.values, self.pool.blocks, strict=True):
+            yield number, dict(zip(("k", "v", "blocks"), tables, strict=True))
 
 
 def pooled(net: Network, *, slots: int, cells: int) -> Network:

@@ -5,6 +5,7 @@ import torch
 from strata.model.config import Rope
 from strata.model.kv import codec
 from strata.ops.norm.reference import rms
+from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
 from support.launch import Kernels, holds_quantised, poisoned
 
@@ -54,14 +55,15 @@ class Case:
         order = torch.randperm(PAGES, generator=random).to(torch.int32)
         self.pages = order.reshape(3, PAGES // 3)
         self.keys, self.values = _tables(kv)
-        self.raw = torch.full((PAGES, PAGE, ID), torch.nan)
+        self.raw = torch.full((3, RING, ID), torch.nan)
         self.blocks = torch.full((PAGES, PAGE // RATIO, ID), torch.nan)
         for i, length in enumerate(committed):
             for cell in range(length):
                 page = int(self.pages[self.slots[i], cell // PAGE])
                 self.keys[page, cell % PAGE] = _stored(self.rotated(self.k[i], 1, [cell]), kv)[0]
                 self.values[page, cell % PAGE] = _stored(self.v[i][cell : cell + 1], kv)[0]
-                self.raw[page, cell % PAGE] = self.ik[i][cell]
+                if cell // RATIO == length // RATIO:  # of complete blocks none is needed
+                    self.raw[self.slots[i], cell % RING] = self.ik[i][cell]
             for block in range(length // RATIO):
                 page = int(self.pages[self.slots[i], block // (PAGE // RATIO)])
                 self.blocks[page, block % (PAGE // RATIO)] = self.block(i, block)
@@ -102,7 +104,8 @@ class Case:
         )  # fmt: skip
         kernels.index[(count, IH + 1)](
             self.iq, ik, cos, sin, positions, starts, *self.norms[2:], EPS, *where, begins, *paged, self.iq_out,
-            self.raw, self.blocks, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, PDL=False,
+            self.raw, self.blocks, self.raw, where[1], IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, WINDOW=True,
+            PDL=False,
         )  # fmt: skip
         most = 64
         self.scores = torch.full((count, most), torch.nan)

@@ -17,6 +17,7 @@ from strata.model import Network, load_config, load_weights
 from strata.model.decision import Greedy
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
+from strata.ops.qsa.pages import RING
 from support.launch import NATIVE
 from support.stored import write_stored
 
@@ -49,8 +50,12 @@ class Stub(GpuOps):
                 known = batch.ids[row], batch.positions[row], batch.seen[row], batch.starts[row]
                 state = state * 0.5 + sum((i + 1) * int(x) for i, x in enumerate(known))
                 logits[row] = torch.sin(state.flatten()[0] * 0.37 + torch.arange(c.V, device=DEVICE))
-                page = pool.table[int(batch.slots[at]), cell // 64]
-                pool.raw[0][int(page), cell % 64] = state.flatten()[0]
+                slot, ratio = int(batch.slots[at]), c.qsa.ratio
+                ring, page = pool.raw[0, slot], int(pool.table[slot, cell // 64])
+                pool.keys[0][page, cell % 64] = ring[cell % RING] = state.flatten()[0]
+                if (cell + 1) % ratio == 0:
+                    first = cell % RING + 1 - ratio
+                    pool.blocks[0][page, cell % 64 // ratio] = ring[first : first + ratio].sum(0)
             pool.states[int(spare)] = state
         for inputs in (batch.u, batch.mixed, batch.steps, batch.decay):  # of what a commit moves
             inputs.zero_()

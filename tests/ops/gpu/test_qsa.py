@@ -10,6 +10,7 @@ from strata.ops.elementwise.reference import sigmoid
 from strata.ops.norm.reference import rms
 from strata.ops.qsa import select
 from strata.ops.qsa.attend import attend
+from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
 from support.launch import Kernels
 from support.window_attention import BUDGET, EPS, HD, ID, LAYOUT, PAGE, RATIO, ROPE, SELECT, Case
@@ -54,7 +55,7 @@ def test_new_cells_and_completed_blocks_are_in_their_pages(kernels):
             page = int(case.pages[case.slots[i], cell // PAGE])
             torch.testing.assert_close(case.keys[page, cell % PAGE], case.rotated(case.k[i], 1, [cell])[0])
             assert torch.equal(case.values[page, cell % PAGE], case.v[i][cell])
-            assert torch.equal(case.raw[page, cell % PAGE], case.ik[i][cell])
+            assert torch.equal(case.raw[case.slots[i], cell % RING], case.ik[i][cell])
         for block in range(committed // RATIO, (committed + rows) // RATIO):
             page = int(case.pages[case.slots[i], block // (PAGE // RATIO)])
             got = case.blocks[page, block % (PAGE // RATIO)]

@@ -37,16 +37,17 @@ def network(tmp_path_factory) -> Network:
 @pytest.mark.slow
 def test_a_long_pass_in_parts_has_the_bytes_of_one(network, monkeypatch) -> None:
     """Behind cells that are all zero; the z of a long pass comes when it is needed."""
-    ids, pool = [5, 17, 40, 8, 61], network.ops._pool
+    ids, pool = [5, 17, 40, 8, 61, 33], network.ops._pool
     ours, whole = network.new_state(), network.new_state()
     for state in (ours, whole):
-        pool.reserve(state, 61)
-        state.length = state.next_position = 61
-        for tables in (pool.keys, pool.values, pool.raw, pool.blocks):
+        pool.reserve(state, 63)
+        state.length = state.next_position = 63
+        pool.raw[:, state.slot] = 0
+        for tables in (pool.keys, pool.values, pool.blocks):
             for cells in tables:
                 cells[state.pages] = 0
     expected = network.read(whole, ids)
-    monkeypatch.setattr(network.ops._prompt, "part", 2)
+    monkeypatch.setattr(network.ops._prompt, "part", 4)
     monkeypatch.setattr(prompt, "RECORDED", 3)
     asked: list[list[int]] = []
     parts = PromptBatch.parts
@@ -58,6 +59,6 @@ def test_a_long_pass_in_parts_has_the_bytes_of_one(network, monkeypatch) -> None
 
     monkeypatch.setattr(PromptBatch, "parts", seen)
     assert torch.equal(network.read(ours, ids), expected)
-    assert asked == [[1, 2, 2], [1, 2, 2]], "n-grams, and attention"
+    assert asked == [[1, 4, 1], [1, 4, 1]], "n-grams, and attention"
     for (name, a), (_, b) in zip(ours.tensors(), whole.tensors(), strict=True):
         assert torch.equal(a, b), name

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from strata.model.config import Mixer, ModelConfig
-from strata.model.ops import Segment
+from strata.model.ops import WINDOW_ROWS, Segment
 from strata.ops.gpu.choice import Choice
 from strata.ops.gpu.pool import GpuState, Pool
 
@@ -43,6 +43,8 @@ class GpuBatch:
         u, mixed: float32 [recurrent layers, T, channels]; for the commit, as `gdn.gpu.window` leaves them.
         steps: float32 [recurrent layers, T, nv * d], likewise; decay: [recurrent layers, T, nv].
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
+        left: float32 [attention layers, ratio-1, id], of more rows than a window may have, all of one conversation: raw
+            indexer keys of the block that they leave open. None of a window, whose keys are where they stay.
         logits: float32 [T, V], of a window; set by the pass.
         segments: conversations side by side.
         spare_places: of `spares`, on the host.
@@ -70,6 +72,7 @@ class GpuBatch:
     mixed: Tensor
     steps: Tensor
     decay: Tensor
+    left: Tensor | None = None
     normed: Tensor | None = None
     logits: Tensor | None = None
     segments: tuple[Segment, ...] = ()
@@ -91,11 +94,13 @@ class GpuBatch:
     ) -> "GpuBatch":
         """The same in numbers that are there: `sizes` of them, on the device and staged."""
         rows, g, device = sum(counts), c.gdn, numbers.device
+        assert rows <= WINDOW_ROWS or len(counts) == 1, "long passes are of one conversation"
         layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
 
+        keys = (len(c.mixers) - layers, c.qsa.ratio - 1, c.qsa.id) if rows > WINDOW_ROWS else None
         split = numbers.split(sizes(counts))
         ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = split
         return cls(
@@ -119,6 +124,7 @@ class GpuBatch:
             mixed=room(g.channels),
             steps=room(g.nv * g.d),
             decay=room(g.nv),
+            left=None if keys is None else torch.empty(keys, dtype=torch.float32, device=device),
         )
 
     @property

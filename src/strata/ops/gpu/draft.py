@@ -141,6 +141,8 @@ class DraftHead:
     def run(self, w: weights.Mtp, cells: GpuState, ids: Sequence[int], residual: Tensor, options: "MtpOptions") -> Pass:
         """Compute cells behind the committed ones, without counting them; a window's come with predictions.
 
+        More than a window has room for are those of a prompt, and the caller counts all of them.
+
         Args:
             w: the head, on the device.
             cells: the conversation's.
@@ -159,6 +161,7 @@ class DraftHead:
             given = self._given(batch.room, residual)
             x = ops.replay(batch, lambda: self._prompt_body(w, given, batch, options), None)
             self.pool.give_back(batch.spare_place)
+            self.pool.keep(cells, batch.left, cells.length + count)
             passed: Pass = ops.passes(batch, x)[0]
             return passed
         given = self._given(count, residual)
@@ -166,6 +169,8 @@ class DraftHead:
         done: Pass = ops.passes(batch, x)[0]
         for place in batch.spare_places:
             self.pool.give_back(place)
+        if batch.left is not None:
+            self.pool.keep(cells, batch.left, cells.length + count)
         return done
 
     def chain(

@@ -266,11 +266,12 @@ class Layers:
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
-        index = room(q.ih, q.id)
+        index, left = room(q.ih, q.id), batch.left
         qsa.index[(count, q.ih + 1)](
             iq, ik, *self._turns, batch.positions, batch.starts, w.iq_norm, w.ik_norm, self._c.eps,
-            batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, IH=q.ih, ID=q.id,
-            HALF=self._turns.shape[-1], RATIO=q.ratio, FIRST=0, **self._launch, num_warps=1,
+            batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, raw if left is None else left[layer],
+            batch.seen if left is None else batch.first[1:], IH=q.ih, ID=q.id, HALF=self._turns.shape[-1],
+            RATIO=q.ratio, FIRST=0, WINDOW=left is None, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
         common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, **self._launch}

@@ -51,7 +51,7 @@ class GpuOps(Layers):
         pass_rows: see `Ops`.
     """
 
-    form = "gpu 1"
+    form = "gpu 2"
     pictures = False  # rotations are looked up by one number
     same_forms = False  # prompts are read in chunks
 
@@ -222,12 +222,20 @@ class GpuOps(Layers):
         ]
 
     def commit(self, state: GpuState, done: GpuPass | PromptPass, n: int) -> None:
-        """See `Ops.commit`."""
+        """See `Ops.commit`.
+
+        Raises:
+            RequestError: not all rows of a pass that is no window: it keeps only what is behind its last one.
+        """
         if isinstance(done, PromptPass):
             assert self._prompt is not None, "it computed the pass"
             self._prompt.commit(state, done, n)
             return
         batch, i = done.batch, done.index
+        if n and batch.left is not None:
+            if n < len(done.ids):
+                raise RequestError(f"a pass of {len(done.ids)} rows is committed whole, not {n} of them")
+            self._pool.keep(state, batch.left, state.length + n)
         if n:
             body = partial(self._move, batch, slice(i, i + 1), self._upto[n : n + 1], partly=n < len(done.ids))
             if self._windows.get(batch.counts) is batch:

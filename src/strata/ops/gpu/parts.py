@@ -30,9 +30,10 @@ class GpuParts:
         numbers = list(enumerate(self._pool.config.mixers))
         self._recurrent = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.GDN]
         attention = [f"layer.{i}" for i, mixer in numbers if mixer is Mixer.QSA]
-        self._tables = _groups(state, attention)
+        self._attention = [(state, attention)] if attention else []
         if state.mtp is not None:
-            self._tables += _groups(state.mtp.cells, ["mtp"])
+            self._attention.append((state.mtp.cells, ["mtp"]))
+        self._tables = [group for cells, layers in self._attention for group in _groups(cells, layers)]
 
     @property
     def length(self) -> int:
@@ -90,6 +91,11 @@ class GpuParts:
             names = [f"{name}.{part}" for name in self._recurrent]
             self._look(names, kept)
             _bring([found[name] for name in names], kept)
+        for cells, layers in self._attention:
+            names = [f"{layer}.ik" for layer in layers]
+            left = cells.pool.left(cells)
+            self._look(names, left)
+            _bring([found[name] for name in names], left)
         if state.mtp is not None:
             self._look(["mtp.residual"], state.mtp.residual[None])
             _bring([found["mtp.residual"]], state.mtp.residual[None])
@@ -105,6 +111,9 @@ class GpuParts:
         for part, kept in (("s", pool.states), ("tail", pool.tails)):
             like = kept[0, 0].to("meta") if self._recurrent else None
             found |= {f"{name}.{part}": like for name in self._recurrent if like is not None}
+        for cells, layers in self._attention:
+            q = cells.pool.config.qsa
+            found |= {f"{layer}.ik": torch.empty((q.ratio - 1, q.id), device="meta") for layer in layers}
         if self._state.mtp is not None:
             found["mtp.residual"] = self._state.mtp.residual.to("meta")
         return found
@@ -127,6 +136,10 @@ class GpuParts:
         if self._recurrent:
             pool.arrivals.stack(pool.states[state.place], [singles[f"{name}.s"] for name in self._recurrent])
             pool.arrivals.stack(pool.tails[state.slot], [singles[f"{name}.tail"] for name in self._recurrent])
+        for cells, layers in self._attention:
+            left = torch.empty_like(cells.pool.left(cells))
+            pool.arrivals.stack(left, [singles[f"{layer}.ik"] for layer in layers])
+            cells.pool.keep(cells, left, length if cells is state else max(0, length - 1))
         for group in self._tables:
             if rows[group.names[0]]:
                 self._fill(group, [rows[name] for name in group.names])
@@ -202,13 +215,11 @@ class _Group:
 
 
 def _groups(state: GpuState, layers: Sequence[str]) -> list[_Group]:
-    """Keys, values, raw and pooled indexer keys of layers, by kind."""
+    """Keys, values and pooled indexer keys of layers, by kind."""
     pool = state.pool
-    if not layers:
-        return []
     whole = [
         _Group([f"{layer}.{kind}" for layer in layers], tables, state, state.length)
-        for kind, tables in (("k", pool.keys), ("v", pool.values), ("ik", pool.raw))
+        for kind, tables in (("k", pool.keys), ("v", pool.values))
     ]
     pooled = [f"{layer}.blocks" for layer in layers]
     return [*whole, _Group(pooled, pool.blocks, state, state.length // pool.config.qsa.ratio)]

@@ -1,4 +1,4 @@
-"""Device memory of conversations: recurrent states by place, tails by slot, attention cells by page."""
+"""Device memory of conversations: recurrent states by place, tails and raw indexer keys by slot, cells by page."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from strata.model.kv import codec
 from strata.model.memory import PLAIN, Memory
 from strata.ops.gpu.arrivals import Arrivals
 from strata.ops.gpu.blocks import Blocks
-from strata.ops.qsa.pages import PAGE
+from strata.ops.qsa.pages import PAGE, RING
 
 if TYPE_CHECKING:
     from strata.ops.gpu.draft import GpuMtp
@@ -38,7 +38,8 @@ class GpuState:
         length: committed tokens.
         next_position: of the next text token.
         pool: whose memory it is in.
-        seat: the slot, one number, where its tails and its row of the page table are; empty before it begins.
+        seat: the slot, one number, where its tails, raw indexer keys and row of the page table are; empty before it
+            begins.
         home: likewise the place of its recurrent states.
         pages: of its attention cells, in order.
         mtp: what its draft head remembers.
@@ -93,7 +94,7 @@ class Pool:
         states: float32 [places, recurrent layers, nv, d, d].
         tails: float32 [slots, recurrent layers, taps-1, channels].
         keys, values: by attention layer, [pages, PAGE, nkv, hd]; bytes of q8, uint8 [pages, PAGE, nkv, hd/32, 36].
-        raw: by attention layer, float32 [pages, PAGE, id].
+        raw: float32 [attention layers, slots, RING, id]; see `strata.ops.qsa.pages.RING`.
         blocks: by attention layer, float32 [pages, PAGE/ratio, id].
         table: int32 [slots, pages of the longest conversation].
         ngram_tails: float32 [slots, (taps-1)*n, S*H].
@@ -115,8 +116,8 @@ class Pool:
 
         shapes = _shapes(c, slots, pages, kv)
         (self.states,), (self.tails,), (self.table,) = zeros("states"), zeros("tails"), zeros("table")
-        self.keys, self.values, self.raw, self.blocks = (zeros(name) for name in ("keys", "values", "raw", "blocks"))
-        (self.ngram_tails,), (self.history,) = zeros("ngram_tails"), zeros("history")
+        self.keys, self.values, self.blocks = (zeros(name) for name in ("keys", "values", "blocks"))
+        (self.raw,), (self.ngram_tails,), (self.history,) = zeros("raw"), zeros("ngram_tails"), zeros("history")
         self._slots = list(reversed(range(slots)))
         self._places = list(reversed(range(len(self.states))))
         self._pages = list(reversed(range(pages)))
@@ -157,7 +158,8 @@ class Pool:
         self.states[other.place] = self.states[state.place]
         for rows in (self.tails, self.ngram_tails, self.history):
             rows[other.slot] = rows[state.slot]
-        for tables in (self.keys, self.values, self.raw, self.blocks):
+        self.raw[:, other.slot] = self.raw[:, state.slot]
+        for tables in (self.keys, self.values, self.blocks):
             for cells in tables:
                 cells[other.pages] = cells[state.pages[: len(other.pages)]]
         return other
@@ -181,6 +183,32 @@ class Pool:
             row = self.table[state.slot, first : first + missing]
             row.copy_(torch.tensor(pages, dtype=torch.int32), non_blocking=True)  # behind whatever is on its way
             state.pages += pages
+
+    def left(self, state: GpuState) -> Tensor:
+        """Raw indexer keys of the block that a conversation's tokens leave open; behind them zeros.
+
+        Returns:
+            float32 [attention layers, ratio-1, id].
+        """
+        ratio = self.config.qsa.ratio
+        found = self.raw.new_zeros((len(self.raw), ratio - 1, self.raw.shape[-1]))
+        count, at = state.length % ratio, state.length // ratio * ratio % RING
+        if count:
+            found[:, :count] = self.raw[:, state.slot, at : at + count]
+        return found
+
+    def keep(self, state: GpuState, left: Tensor, end: int) -> None:
+        """Put keys of the block that so many tokens leave open in their place, those that are not committed yet.
+
+        Args:
+            state: the conversation, with fewer tokens.
+            left: as `left` has it.
+            end: tokens.
+        """
+        block = end // self.config.qsa.ratio * self.config.qsa.ratio
+        first = max(state.length, block)
+        if first < end:
+            self.raw[:, state.slot, first % RING : first % RING + end - first] = left[:, first - block : end - block]
 
     def spare(self) -> int:
         """A place no state is in, for the time of a window.
@@ -263,7 +291,7 @@ def _shapes(
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
         "keys": cells,
         "values": cells,
-        "raw": [((pages, PAGE, q.id), f32)] * attention,
+        "raw": [((attention, slots, RING, q.id), f32)],
         "blocks": [((pages, PAGE // q.ratio, q.id), f32)] * attention,
         "table": [((slots, -(-c.context // PAGE)), torch.int32)],
         "ngram_tails": [((slots, (taps - 1) * n, c.S * c.H), f32)],

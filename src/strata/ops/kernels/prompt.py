@@ -167,7 +167,7 @@ def _qsa(arch: int) -> list[Kernel]:
     given = {**dict.fromkeys(("qg", "k", "v", "iq", "ik", "cos", "sin"), _F), "positions": _I, "starts": _I}
     norms = {**dict.fromkeys(("q_norm", "k_norm", "iq_norm", "ik_norm"), _F), "eps": "fp32"}
     places = {"slots": _I, "seen": _I, "begins": _I, **table}
-    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F, "counts": _I}
+    cells = {"q_out": _F, "iq_out": _F, "keys": _B, "values": _B, "raw": _F, "blocks": _F, "left": _F, "counts": _I}
     heads_ = {"NH": 24, "NKV": 2, "HD": 256, "IH": 4, "ID": 128, "HALF": 32, "RATIO": 4}
     score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "out_count": "i32", "begin": "i32"}
     eight = {"keys": "*u8", "values": "*u8"}

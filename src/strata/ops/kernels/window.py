@@ -109,10 +109,10 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     given = {**dict.fromkeys(("qg", "k", "v"), _F), **turns, "q_norm": _F, "k_norm": _F, "eps": "fp32"}
     asked = {"iq": _F, "ik": _F, **turns, "starts": _I, "iq_norm": _F, "ik_norm": _F, "eps": "fp32"}
     cells = {"q_out": _F, "keys": _B, "values": _B}
-    pooled = {"iq_out": _F, "raw": _F, "blocks": _F}
+    pooled = {"iq_out": _F, "raw": _F, "blocks": _F, "left": _F, "counts": _I}
     parts = {"part": _F, "peak": _F, "weight": _F}
     heads = {"NH": 24, "NKV": 2, "HD": 256, "HALF": 32, **pdl}
-    indexed = {"IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, "FIRST": 0, **pdl}
+    indexed = {"IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, "FIRST": 0, "WINDOW": True, **pdl}
     attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
     merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
     scored = {"scores": _F, "peaks": _F, "score_count": "i32", "seen": _I, "chosen": _I}

@@ -25,6 +25,7 @@ class PromptBatch:
         first: [2], zero and T; counts: [1], T.
         slots, lengths, places, spares: [1].
         tails: float32 [recurrent layers, taps-1, channels], behind the pass.
+        left: float32 [attention layers, ratio-1, id], raw indexer keys of the block that the pass leaves open.
         ngram_tail: float32 [1, .., S*H]; history: [1, n-1]; behind the pass.
         segment: the conversation's rows; None once the pass is done.
         spare_place: of ``spares``, on the host.
@@ -46,6 +47,7 @@ class PromptBatch:
     places: Tensor
     spares: Tensor
     tails: Tensor
+    left: Tensor
     ngram_tail: Tensor
     history: Tensor
     segment: Segment | None = None
@@ -56,12 +58,14 @@ class PromptBatch:
     def empty(cls, room: int, blocks: int, c: ModelConfig, pool: Pool, device: torch.device) -> "PromptBatch":
         """Room for passes of so many rows."""
         g, layers = c.gdn, sum(mixer is Mixer.GDN for mixer in c.mixers)
+        keys = len(c.mixers) - layers, c.qsa.ratio - 1, c.qsa.id
         sizes = [room] * 6 + [2, 1, 1, 1, 1]
         numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
         ids, positions, starts, homes, seen, owner, first, slots, lengths, places, spares = numbers.split(sizes)
         return cls(
             room, blocks, numbers, ids, positions, starts, homes, seen, owner, first, slots, lengths, places, spares,
             tails=torch.empty((layers, g.conv - 1, g.channels), dtype=torch.float32, device=device),
+            left=torch.empty(keys, dtype=torch.float32, device=device),
             ngram_tail=torch.empty_like(pool.ngram_tails[:1]),
             history=torch.empty_like(pool.history[:1]),
         )  # fmt: skip
@@ -90,7 +94,8 @@ class PromptBatch:
         """The pass as passes that follow one another, for what computes so many rows at a time.
 
         Args:
-            rows: of a part, at most; parts end at absolute multiples of it.
+            rows: of a part, at most; a multiple of the tokens of a block. Parts end at absolute multiples of it, so all
+                but the first begin with a block.
         """
         if self.room <= rows:
             return [Part(slice(0, self.room), self)]

@@ -175,6 +175,7 @@ class Prompt:
         if self._c.ple is not None:
             pool.ngram_tails[state.slot].copy_(batch.ngram_tail[0])
             pool.history[state.slot].copy_(batch.history[0])
+        pool.keep(state, batch.left, state.length + n)
         pool.give_back(state.place)
         state.home[0] = batch.spare_place
         state.length += n
@@ -312,8 +313,9 @@ class Prompt:
         index = torch.empty((room, q.ih, q.id), dtype=torch.float32, device=device)
         prepare.cells[(room, q.nh + 2 * q.nkv + q.ih + 1)](
             *x, *self._turns, batch.positions, batch.starts, w.q_norm, w.k_norm, w.iq_norm, w.ik_norm, self._c.eps,
-            batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.counts,
-            NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio, num_warps=1,
+            batch.homes, batch.seen, batch.owner, *table, query, index, keys, values, raw, blocks, batch.left[layer],
+            batch.counts, NH=q.nh, NKV=q.nkv, HD=q.hd, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1], RATIO=q.ratio,
+            num_warps=1,
         )  # fmt: skip
         where = batch.slots, batch.lengths, batch.counts, *table
         shape = {"NH": q.nh, "NKV": q.nkv, "HD": q.hd, "RATIO": q.ratio, "BUDGET": q.budget // q.ratio}

@@ -10,7 +10,7 @@ from strata.ops.qsa import gpu as qsa
 def cells(
     qg, k, v, iq, ik, cos, sin, positions, starts, q_norm, k_norm, iq_norm, ik_norm, eps,
     slots, seen, begins, pages, page_count,
-    q_out, iq_out, keys, values, raw, blocks, counts,
+    q_out, iq_out, keys, values, raw, blocks, left, counts,
     NH: tl.constexpr, NKV: tl.constexpr, HD: tl.constexpr, IH: tl.constexpr, ID: tl.constexpr,
     HALF: tl.constexpr, RATIO: tl.constexpr,
 ):  # fmt: skip
@@ -24,5 +24,5 @@ def cells(
         else:
             qsa.index(
                 iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
-                iq_out, raw, blocks, IH, ID, HALF, RATIO, NH + 2 * NKV, False,
+                iq_out, raw, blocks, left, counts, IH, ID, HALF, RATIO, NH + 2 * NKV, False, False,
             )  # fmt: skip

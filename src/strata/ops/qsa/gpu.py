@@ -1,7 +1,8 @@
 """Sparse attention of a window on a GPU: index, score and choose; beside them prepare; then attend, merge.
 
-Keys, values and raw indexer keys live in pages of `PAGE` cells; cell c of a conversation is row ``c % PAGE`` of page
-``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page.
+Keys and values live in pages of `PAGE` cells; cell c of a conversation is row ``c % PAGE`` of page
+``pages[slot, c // PAGE]``. Pooled block keys live in the same pages, ``PAGE / RATIO`` a page. Raw indexer keys, which
+nobody needs once their block is complete, have no pages: that of cell c is row ``c % RING`` of the slot.
 
 Keys and values are bfloat16 or, where the tables hold bytes, blocks of 32 in eight bits as on the CPU
 (`strata.model.kv.q8`). The indexer's keys are float32 with either.
@@ -21,8 +22,10 @@ import triton.language as tl
 from strata.ops.dependent import release, wait
 from strata.ops.device import CELL_BLOCK, load_block, sigmoid, store_cell, store_quantised
 from strata.ops.qsa.pages import PAGE as CELLS
+from strata.ops.qsa.pages import RING as RAW
 
 PAGE = tl.constexpr(CELLS)
+RING = tl.constexpr(RAW)
 
 
 @triton.jit
@@ -87,8 +90,9 @@ def _head(
 
 @triton.jit
 def _indexer(
-    iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, table, here, iq_out, raw, blocks,
-    IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, PDL: tl.constexpr,
+    iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, end, here, iq_out, ring, blocks,
+    left, IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, WINDOW: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """A head of the indexer's queries, or its key, with the block that the row completes, if it does."""
     lane, mate = tl.arange(0, ID), _partner(ID, HALF)
@@ -101,14 +105,17 @@ def _indexer(
         x = _normed(tl.load(iq + at + lane), tl.load(iq + at + mate), weight, other, c, s, eps, ID)
         tl.store(iq_out + at + lane, x)
     else:
-        tl.store(raw + here * ID + lane, tl.load(ik + row * ID + lane))
+        key = tl.load(ik + row * ID + lane)
+        if WINDOW:
+            tl.store(ring + cell % RING * ID + lane, key)
+        elif cell >= end // RATIO * RATIO:
+            tl.store(left + cell % RATIO * ID + lane, key)
         if (cell + 1) % RATIO == 0:
             x, y = tl.zeros([ID], tl.float32), tl.zeros([ID], tl.float32)
             for j in tl.static_range(RATIO):
                 at, old = row + (j - (RATIO - 1)), cell + (j - (RATIO - 1))
-                inside = at >= begin  # rows of this window may not have reached their page yet
-                page = tl.load(table + old // PAGE).to(tl.int64)
-                source = ik + at * ID if inside else raw + (page * PAGE + old % PAGE) * ID
+                inside = at >= begin  # rows of this window may not have reached the ring yet
+                source = ik + at * ID if inside else ring + old % RING * ID
                 x += tl.load(source + lane)
                 y += tl.load(source + mate)
             x = _normed(x / RATIO, y / RATIO, weight, other, c, s, eps, ID)
@@ -117,12 +124,12 @@ def _indexer(
 
 @triton.jit
 def _placed(slots, seen, pages, page_count):
-    """A program's row: itself, its cell, the pages of its conversation, and where the cell lies in all pages."""
+    """A program's row: itself, its cell, the slot of its conversation, and where the cell lies in all pages."""
     row = tl.program_id(0)
     cell = tl.load(seen + row) - 1
-    table = pages + tl.load(slots + row).to(tl.int64) * page_count
-    page = tl.load(table + cell // PAGE).to(tl.int64)
-    return row, cell, table, page * PAGE + cell % PAGE
+    slot = tl.load(slots + row).to(tl.int64)
+    page = tl.load(pages + slot * page_count + cell // PAGE).to(tl.int64)
+    return row, cell, slot, page * PAGE + cell % PAGE
 
 
 @triton.jit
@@ -156,9 +163,9 @@ def prepare(
 @triton.jit
 def index(
     iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
-    iq_out, raw, blocks,
+    iq_out, raw, blocks, left, counts,
     IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, FIRST: tl.constexpr,
-    PDL: tl.constexpr,
+    WINDOW: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The same for the indexer, which needs nothing of the heads. Grid: (T, FIRST + IH + 1).
 
@@ -170,15 +177,21 @@ def index(
         iq_norm, ik_norm: float32 [ID].
         begins: int32 [T], the first row of each row's conversation.
         iq_out: float32 [T, IH, ID], out.
-        raw: float32 [all pages, PAGE, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
+        raw: float32 [all slots, RING, ID]; blocks: float32 [all pages, PAGE/RATIO, ID].
+        left: float32 [RATIO-1, ID], out: keys of the block that the rows leave open, as far as they are theirs; not
+            looked at by a window.
+        counts: int32, its first is T; likewise.
         FIRST: programs of a row that do something else.
+        WINDOW: keys go to ``raw`` at once. More rows than it has room for leave it alone: there is one conversation,
+            and its commit takes what is ``left``.
     """
     release(PDL)
-    row, cell, table, here = _placed(slots, seen, pages, page_count)
+    row, cell, slot, here = _placed(slots, seen, pages, page_count)
+    end = 0 if WINDOW else tl.load(seen + tl.load(counts) - 1)
     _indexer(
         iq, ik, cos, sin, tl.load(positions + row), tl.load(starts + row), iq_norm, ik_norm, eps, row,
-        tl.load(begins + row), tl.program_id(1) - FIRST, cell, table, here, iq_out, raw, blocks,
-        IH, ID, HALF, RATIO, PDL,
+        tl.load(begins + row), tl.program_id(1) - FIRST, cell, end, here, iq_out, raw + slot * RING * ID, blocks, left,
+        IH, ID, HALF, RATIO, WINDOW, PDL,
     )  # fmt: skip
 
 

@@ -463,31 +463,44 @@ class LayerTier:
 
     def misses(self, x: Activations, plan: Plan, y: Tensor) -> None:
         """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``."""
+        self.ask(x, plan)
+        self.answer(x, plan, y)
+
+    def ask(self, x: Activations, plan: Plan) -> None:
+        """Share out what is missing, tell the host of its part, and bring the link's."""
         t, mailbox = self.tier, self.tier._mailbox  # noqa: SLF001  # parts of one whole
-        link, room, device = t._link, t.options.room, y.device  # noqa: SLF001
-        size, kind, pairs = len(plan.experts), self.source.layout, plan.rows * plan.topk
-        common: dict[str, Any] = {"WIDTH": kind.hidden, "M": size, **launch(device)}
-        box, disk = box_constants(mailbox), {"DISK": t.supply is not None}
-        results = box.pop("AT_RESULTS")
+        link, kind = t._link, self.source.layout  # noqa: SLF001
+        box = box_constants(mailbox)
+        del box["AT_RESULTS"]
         kernels.publish[(1,)](
             plan.experts, plan.counts, plan.pairs, plan.totals, x.q.view(torch.int32), x.s, t._box, t.state, t.split,  # noqa: SLF001
             link.experts, link.counts, link.pairs, link.totals, link.hosts, t.visits, t.sums,
             self.source.places, 0 if t.supply is None else t.supply.nobody, self.number, plan.rows,
-            **box, BLOCK=BLOCK, **common, **disk, num_warps=BOX_WARPS,
+            **box, BLOCK=BLOCK, WIDTH=kind.hidden, M=len(plan.experts), DISK=t.supply is not None,
+            **launch(x.q.device), num_warps=BOX_WARPS,
         )  # fmt: skip
-        if room:
-            most = min(pairs, room)
-            self.bring(link.experts, link.slots, link.totals, most)
+        if t.options.room:
+            self.bring(link.experts, link.slots, link.totals, self._most(plan))
+
+    def answer(self, x: Activations, plan: Plan, y: Tensor) -> None:
+        """Compute what the link has brought, and take what the host has computed."""
+        t, link, kind = self.tier, self.tier._link, self.source.layout  # noqa: SLF001
+        pairs, most = plan.rows * plan.topk, self._most(plan)
+        if t.options.room:
             brought = Plan(
                 plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
             )
             slots = Slots(kind, self.scratch, self.slots.slot_of, -1, self.slots.scales)
             down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
-        kernels.await_host[(1,)](t._box, t.state, t.sums, self.number, **launch(device), num_warps=1)  # noqa: SLF001
+        kernels.await_host[(1,)](t._box, t.state, t.sums, self.number, **launch(y.device), num_warps=1)  # noqa: SLF001
         kernels.take[(-(-kind.hidden // TAKEN), pairs)](
-            plan.counts, plan.pairs, link.hosts, t._box, t.state, y, AT_RESULTS=results, BLOCK=TAKEN, **common, **disk,  # noqa: SLF001
-            num_warps=4,
+            plan.counts, plan.pairs, link.hosts, t._box, t.state, y, AT_RESULTS=t._mailbox.results, BLOCK=TAKEN,  # noqa: SLF001
+            WIDTH=kind.hidden, M=len(plan.experts), DISK=t.supply is not None, **launch(y.device), num_warps=4,
         )  # fmt: skip
+
+    def _most(self, plan: Plan) -> int:
+        """Experts that the link may bring for a plan."""
+        return min(plan.rows * plan.topk, self.tier.options.room)
 
     def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
         """Bring experts to the link's places."""
