@@ -2,14 +2,15 @@
 
     python bench/gpu_resident.py MODEL.gguf [--rounds 5] [--json bench/results/h200-resident.json]
 
-There is memory for two conversations, of which one runs: a window that is launched ahead leaves its states where the
-other would have its own. Decode is one greedy answer without drafts, token by token through the engine, an empty
-context and one behind --depth tokens, which are read anew each time. A window of four rows has four different tokens
-of one conversation; its time is that of the window and the commit of one row, as for one row. Prompts are read into a
-new conversation until the first token is known. In every round each arm runs once; the order turns around from round
-to round. `memory` in the results says what the device's memory went to: what CUDA took before anything was there and
-at the end, what torch holds and what of it is in use, and by arm what it used at its worst moment beyond what stays,
-and what torch held afterwards the first time.
+There is memory for one conversation, with a third place for states, where a window that is launched ahead leaves its
+own; and torch takes what follows the weights in segments that grow, as in the product (`--pieces`: it does not).
+Decode is one greedy answer without drafts, token by token through the engine, an empty context and one behind --depth
+tokens, which are read anew each time. A window of four rows has four different tokens of one conversation; its time is
+that of the window and the commit of one row, as for one row. Prompts are read into a new conversation until the first
+token is known. In every round each arm runs once; the order turns around from round to round. `memory` in the results
+says what the device's memory went to: what CUDA took before anything was there and at the end, what torch holds and
+what of it is in use, and by arm what it used at its worst moment beyond what stays, and what torch held afterwards the
+first time.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from strata.gguf import open_model
 from strata.model import Network, load_config, load_weights
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.segments import growing
 from strata.ops.gpu.size import USUAL, live_bytes
 from strata.ops.gpu.upload import Upload
 
@@ -54,10 +56,10 @@ class Bench:
         depth: tokens before the deep arm's decode.
         tokens: of a decode.
         rows: of the longest prompt pass.
-        growing: torch takes what follows the weights in segments that grow, not in pieces.
+        pieces: torch takes what follows the weights in pieces, not in segments that grow.
     """
 
-    def __init__(self, file: Path, context: int, depth: int, tokens: int, rows: int, *, growing: bool) -> None:
+    def __init__(self, file: Path, context: int, depth: int, tokens: int, rows: int, *, pieces: bool) -> None:
         device = torch.device("cuda")
         torch.empty(1, device=device)
         self.depth, self.tokens, self.rounds = depth, tokens, 0
@@ -74,9 +76,8 @@ class Bench:
         torch.cuda.empty_cache()
         self.weight_bytes = torch.cuda.memory_allocated()
         self.memory["cuda_with_weights_gb"] = _gb(_beside())
-        if growing:
-            torch.cuda.memory._set_allocator_settings("expandable_segments:True")  # noqa: SLF001  # nothing public
-        pool = Pool(config, device, slots=2, cells=context)
+        self.memory["segments_grow"] = not pieces and growing(device)
+        pool = Pool(config, device, slots=1, cells=context, ahead=True)
         self.kv_bytes = sum(t.nbytes for group in (pool.keys, pool.values, pool.raw, pool.blocks) for t in group)
         self.ops = GpuOps(config, pool, device)
         self.ops.lacks(None, rows=rows)
@@ -215,12 +216,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--depth", type=int, default=32768)
     parser.add_argument("--rows", type=int, default=USUAL, help="of the longest prompt pass")
-    parser.add_argument("--growing", action="store_true", help="torch's expandable segments, behind the weights")
+    parser.add_argument("--pieces", action="store_true", help="no segments that grow behind the weights")
     parser.add_argument("--arms", nargs="+", help="only these")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     context = given.depth + 4096
-    bench = Bench(given.model, context, given.depth, given.tokens, given.rows, growing=given.growing)
+    bench = Bench(given.model, context, given.depth, given.tokens, given.rows, pieces=given.pieces)
     print(f"loaded in {bench.load_seconds:.1f} s, {bench.weight_bytes / 1e9:.2f} GB of weights", flush=True)
     arms: dict[str, Callable[[], float]] = {
         "plain_decode_tps": bench.decode,

@@ -12,9 +12,10 @@ twentieth, a fifth and all of them. All on a file of four layers in the released
 `bandwidths` of RAM, link, VRAM and tensor cores; `host`, the CPU's kernels on all threads; `decode` with all experts in
 VRAM, none, and half (those of the last half of the layers, as a layer split places them), taking turns; `prompt_none`,
 8,192 tokens without an expert in VRAM; `prompt_rings`, the same through rings of several shapes; `caps`, windows of
-four rows under caps of 24 and 12 GB with skewed routing and slots that have learned, in turns with all experts in VRAM;
-`prompt_cap24`, short prompts there; `restore`, the first token of a conversation of 32,768 tokens that is brought back
-from RAM and from --disk; `nodes` of recorded windows.
+four rows under caps of 24 and 12 GB, planned for one conversation, with skewed routing and slots that have learned, in
+turns with all experts in VRAM; `prompt_cap24`, short prompts there, and a long one that borrows from slots; `restore`,
+the first token of a conversation of 32,768 tokens that is brought back from RAM and from --disk; `nodes` of
+recorded windows.
 
 Needs torch, Triton, NumPy and Numba. Everything runs once on the small file first, while the large one is written, so
 that kernels are compiled; --warm leaves that out where it has been done. Parts run in a process of their own, each with

@@ -10,6 +10,8 @@ STOCK = ("tests/memory/test_stock.py",)
 DISK = ("tests/experts/misses/test_disk.py",)
 ROWS = ("tests/memory/test_row_cache.py",)
 PLANNED = ("tests/memory/budget/test_plan.py",)
+LENT = ("tests/ops/tiers/test_loan.py",)
+SLOTS = ("tests/memory/slots/test_cache.py",)
 PLAN_MEASURED = ("tests/memory/budget/test_measured.py",)
 LOADED = ("tests/api/test_planning.py",)
 RETRIED = ("tests/api/test_retrying.py",)
@@ -76,9 +78,20 @@ MEMORY = (
     _m(
         "plan: what brings experts is counted twice",
         "memory/budget/plan.py",
-        "sizes.work.least + max(fewest, transit)",
-        "sizes.work.least",
+        "least_pass + max(fewest, transit)",
+        "least_pass",
         PLANNED,
+    ),
+    _m("plan: a long prompt borrows all slots", "memory/budget/plan.py", "in_slots // LENT", "in_slots", PLANNED),
+    _m("plan: the ring comes before passes", "memory/budget/plan.py", "may < wanted + sizes.ring", "may < 0", PLANNED),
+    _m("loan: a ring whatever there is", "ops/tiers/loan.py", "need + self._ring <= may", "True", LENT),
+    _m("loan: memory never comes back", "ops/tiers/tier.py", "self._lent or self.borrowing.nbytes", "self._lent", LENT),
+    _m(
+        "loan: those that count least stay",
+        "memory/slots/cache.py",
+        "argsort(-worth[behind]",
+        "argsort(worth[behind]",
+        SLOTS,
     ),
     _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, fewest)", "wanted", PLANNED),
     _m(
@@ -102,7 +115,9 @@ MEMORY = (
         "cells=made.context, kv=",
         LOADED,
     ),
-    _m("load: passes as long as there can be", "loading/gpu.py", ", rows=made.rows)", ")", LOADED),
+    _m(
+        "load: passes as long as there can be", "loading/gpu.py", ", rows=made.rows, loan=loan)", ", loan=loan)", LOADED
+    ),
     _m(
         "load: a draft head that is not planned",
         "loading/network.py",

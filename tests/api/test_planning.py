@@ -31,6 +31,9 @@ from strata.memory.budget import DoesNotFitError, Machine, Sizes, least, plan
 from strata.memory.budget.machine import Rates
 from strata.memory.budget.wishes import Wishes
 from strata.model import load_config
+from strata.ops.gpu import segments
+from strata.ops.gpu.pool import Pool
+from strata.ops.gpu.upload import Upload
 from strata.ops.ngram.host import HostTable
 from strata.ops.ngram.table import NgramTable
 from strata.ops.tiers.prompts import LINK
@@ -106,6 +109,7 @@ WHOLE, SMALL = 1_200_000_000, 586_000_000
         ("pebble", {}),
         ("pebble", {"vram": WHOLE}),
         ("pebble", {"drafts": 0}),
+        ("pebble", {"drafts": 0, "conversations": 1}),
         ("pebble", {"kv": "q8", "conversations": 3, "context": 512}),
         ("pebble", {"ngram": "ram"}),
         ("pebble-iq3", {"ngram": "direct", "vram": WHOLE, "headroom": 10**8}),
@@ -121,6 +125,26 @@ def test_on_a_gpu_with_all_experts_there(capsys, name, flags) -> None:
     assert found.network.ops.tier is None
     if found.storage is not None:
         found.storage.close()
+
+
+def test_torch_takes_in_segments_what_follows_the_weights(monkeypatch) -> None:
+    steps: list[str] = []
+    upload, pool = Upload.all, Pool.__init__
+
+    def moved(self: Upload, weights: Any) -> Any:
+        found = upload(self, weights)
+        steps.append("weights")
+        return found
+
+    def made(self: Pool, *args: Any, **more: Any) -> None:
+        steps.append("pool")
+        pool(self, *args, **more)
+
+    monkeypatch.setattr(Upload, "all", moved)
+    monkeypatch.setattr(Pool, "__init__", made)
+    monkeypatch.setattr(segments, "growing", lambda device: steps.append(f"segments on {device}"))
+    loaded("pebble", drafts=0, vram=WHOLE)
+    assert steps == ["weights", "segments on cpu", "pool"]
 
 
 @pytest.mark.parametrize(
@@ -150,11 +174,22 @@ def test_on_a_gpu_with_some_experts_there(capsys, experts, flags) -> None:
         landing = ring._layers._area._places
         taken = bytes_of([tier._scratch, tier._stage, tier._mover._stage, ring._memory, landing])
         assert taken == parts(told, "vram")["experts on their way"]
-        assert ring.buffers == buffers(16)
+        assert ring.buffers == tier.options.room == 16
+        check_loan(told, found, sizes("pebble"))
     finally:
         tier.close()
         if found.storage is not None:
             found.storage.close()
+
+
+def check_loan(told: dict[str, Any], found: Loaded, planned: Sizes) -> None:
+    """A long prompt finds the memory that is planned for it: passes, and a ring as wide as it takes."""
+    ops = found.network.ops
+    assert ops._loan._short == told["prompt_rows_without_borrowing"] <= told["prompt_rows"]
+    assert told["borrowed"] <= parts(told, "vram").get("experts", 0) // 2
+    ring = ops._prompt.streaming._wide._make()
+    assert bytes_of([ring._memory, ring._layers._area._places]) == planned.ring == ops._loan._ring
+    assert ring.buffers == buffers(16)
 
 
 @pytest.mark.parametrize("away", [80, 20])
@@ -206,6 +241,7 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
             ("states", "tails", "keys", "values", "raw", "blocks", "table", "ngram_tails", "history")]  # fmt: skip
     assert bytes_of(kept) == vram["conversations"]
     assert ops._pool.slots == told["conversations"]
+    assert len(ops._pool.states) == 2 * ops._pool.slots + (ops._pool.slots == 1 and not told["drafts"] and not ops.tier)
     assert 0 <= ops._pool.cells - told["cells"] < 64
     assert ops.pass_rows == told["prompt_rows"]
     (table,) = [layer.ple.table for layer in net.weights.layers if layer.ple]

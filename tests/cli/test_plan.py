@@ -60,10 +60,10 @@ def test_all_files_of_a_model_side_by_side(capsys) -> None:
 
 def test_what_does_not_fit_is_refused_with_numbers_and_flags(capsys) -> None:
     error = told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "128K", *ONE, code=1)
-    assert "10.7 GB of VRAM are needed, 8.00 GB are there: 4.00 GB for dense weights" in error
-    assert "what would help: --context 34K, or the CPU alone (--device cpu), or a smaller file, or 10.7 GB" in error
-    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "34K", *ONE)
-    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "35K", *ONE, code=1)
+    assert "10.4 GB of VRAM are needed, 8.00 GB are there: 4.00 GB for dense weights" in error
+    assert "what would help: --context 46K, or the CPU alone (--device cpu), or a smaller file, or 10.4 GB" in error
+    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "46K", *ONE)
+    assert told(capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "47K", *ONE, code=1)
     assert "on a machine without a GPU" in told(
         capsys, f"{FLASH}:IQ3_XXS", "--vram", "8GB", "--ram", "64GB", "--context", "40K", "--device", "cpu"
     )

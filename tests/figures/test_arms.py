@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("triton")
 
 from figures import arena as arenas
-from figures.arms import capped, skew_of
+from figures.arms import capped, skew_of, told_of
 from figures.model import Fixed, Model
 from figures.session import Session
 from figures.sizes import TINY
@@ -66,10 +66,12 @@ def test_the_skew_gives_the_third_its_share():
 
 def test_a_cap_that_is_too_small_says_what_is_needed(path):
     model = Model(path, torch.device("cpu"), TINY.context)
-    slots, told = capped(model, 2 * 10**9)
-    assert slots == (32,)
-    assert told["cap_gb"] == 2.0
-    assert sum(value for name, value in told.items() if name != "cap_gb") <= 2.0
+    made = capped(model, 2 * 10**9)
+    assert [one.in_vram for one in made.classes] == [32]
+    told = told_of(made)
+    assert (told.pop("cap_gb"), told["conversations"], told["tokens_of_the_conversation"]) == (2.0, 1, TINY.context)
+    assert told.pop("borrowed_while_a_long_prompt_is_read_gb") == 0.0
+    assert sum(value for name, value in told.items() if name.endswith("_gb")) <= 2.0
     with pytest.raises(RequestError, match=r"of VRAM are needed, 1\.00 GB are there"):
         capped(model, 10**9)
 

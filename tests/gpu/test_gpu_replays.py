@@ -55,3 +55,39 @@ def test_every_replay_gives_the_same_bytes(network, rows):
         network.commit(state, done, 0)
     assert int(different) == 0
     assert not torch.equal(first[0], first[1])
+
+
+@torch.inference_mode()
+def test_shapes_that_share_their_memory_take_turns(network):
+    """The first time nothing is recorded; from the second on every shape works where the others did."""
+    dice = torch.Generator().manual_seed(9)
+    states = [network.new_state() for _ in range(2)]
+    for state in states:
+        network.read(state, torch.randint(0, 4096, (3000,), generator=dice).tolist())
+    shapes = {counts: [torch.randint(0, 4096, (count,), generator=dice).tolist() for count in counts]
+              for counts in ((1,), (8,), (3,), (1, 1), (2,))}  # fmt: skip
+    first, order = {}, list(shapes)
+    for _ in range(8):
+        for counts in order:
+            passes = network.window(list(zip(states, shapes[counts], strict=False)))
+            found = torch.cat([one.logits for one in passes])
+            assert torch.isfinite(found).all()
+            assert torch.equal(found, first.setdefault(counts, found.clone())), counts
+            for state, one in zip(states, passes, strict=False):
+                network.commit(state, one, 0)
+        order = order[2:] + order[:2]
+    # What moves behind the newest window is that window's, whatever the others left.
+    accepted = []
+    for between in (False, True):
+        state = network.new_state()
+        network.read(state, list(range(40)))
+        for turn in range(6):
+            if between:
+                other = network.window([(states[0], shapes[8,][0])])[0]
+                network.commit(states[0], other, 0)
+            done = network.window([(state, [7 + turn, 8, 9])])[0]
+            network.commit(state, done, 1 + turn % 3)
+        accepted.append([(name, x.clone()) for name, x in state.tensors()])
+        del state
+    for (name, x), (_, y) in zip(*accepted, strict=True):
+        assert torch.equal(x, y), name

@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 
+from strata.lab.codegen.kernels import all_kernels
 from strata.ops.kernels import ARCHS, KERNELS, core
+from strata.ops.kernels.prompt import FIRST
 
 COMPILE = """
 import re, triton
@@ -29,6 +31,14 @@ def test_names_are_unique_and_arguments_known():
         for kernel in KERNELS[arch]:
             assert set(kernel.signature) | set(kernel.constants) == set(kernel.arguments()), kernel.name
             assert set(kernel.aligned) <= set(kernel.signature), kernel.name
+
+
+def test_limits_of_registers_are_those_of_launches():
+    for arch in ARCHS:
+        limits = {kernel.name: kernel.registers for kernel in all_kernels() if kernel.architectures == (arch,)}
+        assert limits["qsa.choose"] == 64
+        if arch >= FIRST:
+            assert (limits["prompt.gate_up.Q4_K.32"], limits["prompt.gate_up.IQ3_XXS.4096"]) == (128, 0)
 
 
 def test_the_core_has_every_kind():

@@ -27,8 +27,8 @@ class LooseLanes:
         self._streams: dict[str, deque[Any]] = {name: deque() for name in ("copies", "makes", "computes")}
         self.done = dict.fromkeys(self._streams, 0)
 
-    def copying(self, body: Callable[[], None], after: Any) -> Any:
-        return self._launch("copies", body, after)
+    def copying(self, body: Callable[[], None], *after: Any) -> Any:
+        return self._launch("copies", body, *after)
 
     def making(self, body: Callable[[], None], *after: Any) -> Any:
         return self._launch("makes", body, *after)

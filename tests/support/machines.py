@@ -21,18 +21,22 @@ def released(experts: float = 43.0, dense: float = 4.0) -> Sizes:
         dense=int(dense * GB),
         draft=820_000_000,
         layers=(ExpertLayer(512, stored * 103 // 100, stored, stored + 3 * 4096),) * 48,
-        transit=600_000_000 * stored // 2_176_000,
+        transit=178_000_000 * stored // 2_176_000,
+        ring=425_000_000 * stored // 2_176_000,
         table=28_800_138_240,
         row=1440,
         cells=cells,
         draft_cells=Cells({"bf16": 64 * 2680}, listed=4),
-        work=Work(512 << 20, least=168 << 20, least_rows=512, most=2688 << 20, most_rows=8192, usual=1344 << 20),
+        work=Work(
+            512 << 20, least=255_669_043, least_rows=512, most=1_366_602_547, most_rows=8192, usual=477_855_744,
+            short=329_731_277,
+        ),
         stored=int((experts + dense + 0.8) * GB),
         draft_stored=800_000_000,
         slack=819_200,
         host_cells=Cells({"f32": 64 * 12 * 4700, "q8": 64 * 12 * 1700}, each=state),
         reads=Reads(int((dense - 0.4) * GB), 2 * state, 1536, 50_000_000, 10, 320_000_000, 12.1e9),
-    )
+    )  # fmt: skip
 
 
 @st.composite
@@ -62,13 +66,14 @@ def sizes(draw: st.DrawFn) -> Sizes:
         draft=draw(st.integers(1, 900)) if head else 0,
         layers=tuple(ExpertLayer(count, *kind, kind[1] + padded if padded else 0) for count, kind in layers),
         transit=draw(st.integers(0, 4000)),
+        ring=draw(st.sampled_from([0, 300])),
         table=draw(st.sampled_from([0, 700, 20_000])),
         row=draw(st.integers(1, 3)),
         draft_cells=head,
         work=Work(
             draw(st.integers(0, 400)), draw(st.integers(0, 3)), draw(st.integers(1, 64)),
             least, rows, least + draw(st.integers(0, 900)), rows + draw(st.integers(0, 900)),
-            draw(st.sampled_from([0, least, least + 100])),
+            draw(st.sampled_from([0, least, least + 100])), draw(st.sampled_from([0, least, least + 50])),
         ),
         stored=draw(st.integers(0, 9000)) + extra + sum(count * kind[1] for count, kind in layers),
         draft_stored=extra,

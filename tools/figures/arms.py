@@ -12,6 +12,7 @@ from figures.model import Fixed, Model
 from figures.summary import share_of_the_first
 from strata.loading import gpu, tiers
 from strata.loading.gpu import Card
+from strata.memory.budget import Plan
 from strata.memory.slots import SlotCache
 from strata.model import Network
 from strata.ops.prompt.stream.streaming import Streaming
@@ -52,6 +53,12 @@ class Arm:
         if self.tier is not None:
             self.tier.close()
 
+    @property
+    def coming(self) -> Streaming:
+        """Through which its prompts fetch what they lack, as it was loaded."""
+        found: Streaming = self.network.ops._prompt.streaming  # type: ignore[attr-defined]  # noqa: SLF001
+        return found
+
     def reading(
         self, *, buffers: int = BUFFERS, landing: int = LANDING, each: int = PER_PROCESSOR, rows: int = 4096
     ) -> Streaming:
@@ -81,10 +88,11 @@ def build(name: str, model: Model) -> Arm:
         cells = 2 * model.config.context
         network, tier = model.network(skew=skew, cells=cells, ahead=True)
     elif name in CAPS:
-        slots, told = capped(model, CAPS[name] * 10**9)
-        placed |= told
+        made = capped(model, CAPS[name] * 10**9)
+        slots = tuple(sum(one.in_vram for one in made.classes if one.slot == size) for size in model.sizes)
+        placed |= told_of(made)
         cache: Any = SlotCache(model.sizes, model.classes, slots, experts=each)
-        network, tier = model.network(cache, slots, options, skew=skew)
+        network, tier = model.network(cache, slots, options, skew=skew, passes=(made.short, made.rows))
     else:
         half = range(model.layers // 2, model.layers) if name == "half" else range(0)
         cache = Fixed(model.classes, each, [(layer, expert) for layer in half for expert in range(each)])
@@ -102,18 +110,25 @@ def build(name: str, model: Model) -> Arm:
     return Arm(network, tier, placed, facts)
 
 
-def capped(model: Model, cap: int) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Slots of each class under a cap of bytes, as `strata --vram` would have them, and how the cap is divided.
+def capped(model: Model, cap: int) -> Plan:
+    """The plan under a cap of bytes, as `strata run` and `strata chat` with `--vram` have it: one conversation.
 
     Raises:
         RequestError: not even the rest fits; says how much is needed.
     """
     card = gpu.find("cuda") or Card(0, "a card", gpu.TENSOR_CORES, cap, cap)
-    made = gpu.plan_for(replace(card, free=cap), model.directory, model.config, 2, drafts=False)
+    return gpu.plan_for(replace(card, free=cap), model.directory, model.config, 1, drafts=False)
+
+
+def told_of(made: Plan) -> dict[str, Any]:
+    """How a cap is divided, and what a long prompt borrows."""
     assert made.vram is not None
-    slots = tuple(sum(one.in_vram for one in made.classes if one.slot == size) for size in model.sizes)
-    gb = {"cap": cap} | {part.name.replace(" ", "_"): part.nbytes for part in made.vram.parts}
-    return slots, {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}
+    parts = {part.name.replace(" ", "_"): part.nbytes for part in made.vram.parts}
+    gb = {"cap": made.vram.budget} | parts | {"borrowed_while_a_long_prompt_is_read": made.lent}
+    return {
+        "conversations": made.conversations, "tokens_of_the_conversation": made.cells, "longest_pass": made.rows,
+        "longest_pass_that_borrows_nothing": made.short, "ring_among_what_is_borrowed": made.ring,
+    } | {f"{what}_gb": round(value / 1e9, 3) for what, value in gb.items()}  # fmt: skip
 
 
 def used(model: Model) -> int:

@@ -19,7 +19,7 @@ from strata.model import Network, load_config, load_weights
 from strata.model.config import Mixer
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
-from strata.ops.gpu.size import weight_bytes
+from strata.ops.gpu.size import USUAL, weight_bytes
 from strata.ops.gpu.upload import Upload
 from strata.ops.tiers import ram as rams
 from strata.ops.tiers.tier import Tier, TierOptions
@@ -123,6 +123,7 @@ class Model:
         cells: int = 0,
         ahead: bool = False,
         ram: rams.Ram | None = None,
+        passes: tuple[int, int] = (0, 0),
     ) -> tuple[Network, Tier | None]:
         """With all experts on the device, or with those that a cache says.
 
@@ -133,9 +134,12 @@ class Model:
             skew: how unequal the routers' rows are made.
             cells: of attention, of two conversations together; 0 for the context once.
             ram: where experts lie beside the device; None for all of them in RAM.
+            passes: of the one conversation of a plan, rows of the longest over a prompt that borrows nothing, and that
+                borrows; zeros for two conversations, and the usual passes, which have memory of their own.
             ahead: compile what is not on disk yet by several processes; otherwise each kernel where it is met.
         """
         device, c, tier = self.device, self.config, None
+        _, rows = passes
         if cache is not None:
             ram = ram or self.ram  # first, for it says which matrices are described
             tier = Tier(
@@ -150,12 +154,12 @@ class Model:
                 routers: Any = layer.moe
                 routers.choosing[: c.moe.E] *= (skew * spread).exp()[:, None].to(device)
         kv = torch.bfloat16 if device.type == "cuda" else torch.float32  # the interpreter has no arithmetic of bfloat16
-        pool = Pool(c, device, slots=2, cells=cells or c.context, kv=kv)
-        coming = tiers.prompts(tier, moved, c, device, Rates().disk)
+        pool = Pool(c, device, slots=1 if rows else 2, cells=cells or c.context, kv=kv)
+        coming, loan = tiers.prompts(tier, moved, c, device, Rates().disk, passes if rows else (USUAL, USUAL))
 
         def made(*, graphs: bool) -> Network:
             ops = GpuOps(c, pool, device, graphs=graphs, tier=tier)
-            ops.lacks(coming)
+            ops.lacks(coming, rows=rows or USUAL, loan=loan if rows else None)
             return Network(c, moved, ops)  # type: ignore[arg-type]
 
         if ahead and device.type == "cuda":

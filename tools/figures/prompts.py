@@ -10,7 +10,7 @@ import torch
 from figures.arms import Arm
 from figures.session import Session, synchronise
 from figures.summary import median
-from figures.windows import ids, learn
+from figures.windows import ids, learn, windows
 from strata.model import Network
 from strata.ops.tiers.landing import Landing
 
@@ -50,12 +50,12 @@ def none(session: Session) -> dict[str, Any]:
 
 
 def cap24(session: Session) -> dict[str, Any]:
-    """Short prompts on a card of 24 GB, skewed routing, slots that have learned from windows."""
+    """Short prompts on a card of 24 GB, skewed routing, slots that have learned from windows; and a long one."""
     (arm,) = session.arms("cap24").values()
     sizes, device = session.sizes, session.device
     if "learning" not in arm.extra:  # windows before this part have taught the slots, if they ran in this process
         learn(session, "cap24", arm)
-    coming = arm.reading()
+    coming = arm.coming
     found: dict[str, Any] = {"facts": arm.facts, "placed": arm.placed, "learning": arm.extra["learning"]}
     found |= {"rounds": {}, "brought": {}, "asked": {}}
     for turn in session.rounds():
@@ -70,6 +70,23 @@ def cap24(session: Session) -> dict[str, Any]:
         if turn >= 0:
             found["medians"] = {tokens: median(some) for tokens, some in found["rounds"].items()}
             session.keep(found)
+    return found | {"borrowing": [borrowing(session, arm, turn) for turn in range(2)]}
+
+
+def borrowing(session: Session, arm: Arm, turn: int) -> dict[str, Any]:
+    """The long prompt, which borrows memory of slots, and windows until these have it back and are full again."""
+    assert arm.tier is not None
+    tier, sizes, device = arm.tier, session.sizes, session.device
+    found: dict[str, Any] = {"slots_before": sum(tier.room.slots), "tokens": sizes.prompt}
+    found["tps"] = round(read(arm.network, sizes.prompt, 5000 + turn, device), 1)
+    found |= {"slots_meanwhile": sum(tier.room.slots), "borrowed_gb": round(tier.borrowing.nbytes / 1e9, 3)}
+    found["ring_width"] = arm.coming.width
+    found["windows_ms"] = [
+        round(one, 2) for one in windows(arm.network, sizes.wide, max(1, sizes.tokens // 2), 6000 + turn)
+    ]
+    found |= {"slots_after": sum(tier.room.slots), "still_borrowed_gb": round(tier.borrowing.nbytes / 1e9, 3)}
+    found["slots_held_after"] = int((tier.cache.slot_of >= 0).sum())
+    session.say(f"a long prompt: {found}")
     return found
 
 

@@ -276,20 +276,24 @@ def _built(
     from strata.ops.gpu.ops import GpuOps
     from strata.ops.gpu.pool import KINDS as TABLES
     from strata.ops.gpu.pool import Pool, head_config
+    from strata.ops.gpu.segments import growing
     from strata.ops.gpu.upload import Upload
 
     drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
     tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
         moved = Upload(device, sent, tier=tier).all(weights)
+        growing(device)
         small, slots = head_config(config), made.conversations
-        pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv])
+        pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv], ahead=made.ahead)
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None
-        coming = tiers.prompts(tier, moved, config, device, made.machine.rates.disk) if tensor_cores else None
+        coming = loan = None
+        if tensor_cores:
+            coming, loan = tiers.prompts(tier, moved, config, device, made.machine.rates.disk, (made.short, made.rows))
 
         def assembled(*, graphs: bool) -> Network:
             ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
-            ops.lacks(coming, table=storage.beside(moved), rows=made.rows)
+            ops.lacks(coming, table=storage.beside(moved), rows=made.rows, loan=loan)
             if its is not None:
                 ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
             return Network(config, moved, cast("Ops", ops))
@@ -302,6 +306,8 @@ def _built(
             if device.type == "cuda":
                 warm(replace(found, drafts=drafts))
                 tiers.balance(tier)
+            if tier is not None:
+                tier.borrowing.give_back()  # whatever the first prompt has borrowed
     except BaseException:
         if tier is not None:
             tier.close()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from strata.hub.catalogue import KnownFile
-from strata.loading.sizes import reads_of, shapes_of, transit_of
+from strata.loading.sizes import reads_of, ring_of, shapes_of, transit_of
 from strata.memory.budget import ExpertLayer, Sizes
 from strata.model import ModelConfig, load_config
 
@@ -33,7 +33,8 @@ def known_sizes(file: KnownFile, c: ModelConfig) -> Sizes:
         dense=file.dense,
         draft=file.draft,
         layers=layers,
-        transit=transit_of(layers, c, tensor_cores=True),
+        transit=transit_of(layers, c),
+        ring=ring_of(layers, c, tensor_cores=True),
         table=file.table,
         row=file.row * file.table // (28_800_000_000),
         cells=shapes.cells,

@@ -44,6 +44,7 @@ def resize(tier: "Tier | None", at: Placement, vram: int) -> Placement:
     if tier is None:
         raise RequestError(_one_place(at))
     cache: SlotCache = tier.cache  # type: ignore[assignment]  # what loading gave it
+    tier.borrowing.give_back()
     other = at.weights - at.slots + at.cache + at.work
     if vram < other + at.kept:
         kept = f", {shown_bytes(at.kept)} to keep free" if at.kept else ""

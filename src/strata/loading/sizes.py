@@ -28,6 +28,12 @@ FIXED = 512 << 20
 SHORT_PASS = 512
 """Tokens of the shortest prompt pass that is worth while where memory is short."""
 
+ALWAYS = 1024
+"""Tokens of the longest pass that borrows no memory of slots: what people type, and most of what a chat adds.
+
+Twice as many as the shortest cost 74 MB at the released shapes, 33 slots of some 7,600.
+"""
+
 _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 _TABLE, _EMBED, _HEAD = "per_layer_token_embd.weight", "token_embd.weight", "output.weight"
 
@@ -88,7 +94,8 @@ def sizes_of(
         dense=dense,
         draft=head_dense + extra.count * extra.slot,
         layers=layers,
-        transit=transit_of(layers, c, tensor_cores=tensor_cores),
+        transit=transit_of(layers, c),
+        ring=ring_of(layers, c, tensor_cores=tensor_cores),
         table=_kept(table) if table else 0,
         row=c.ple.rows_per_token * table.row_bytes if c.ple and table else 0,
         stored=stored,
@@ -137,8 +144,10 @@ def shapes_of(c: ModelConfig, *, tensor_cores: bool = True, short: int = SHORT_P
 def work_of(c: ModelConfig, *, tensor_cores: bool, short: int = USUAL) -> Work:
     """Scratch memory. Without tensor cores prompts are read by windows' kernels, and there is no choice of a length."""
     if tensor_cores:
-        least, usual, most = (work_bytes(c, tensor_cores=True, rows=rows) for rows in (short, USUAL, LONGEST))
-        return Work(FIXED, least=least, least_rows=short, most=most, most_rows=LONGEST, usual=usual)
+        found = (work_bytes(c, tensor_cores=True, rows=rows) for rows in (short, ALWAYS, USUAL, LONGEST))
+        least, always, usual, most = found
+        # A byte more, for a plan rounds the tokens of some bytes down.
+        return Work(FIXED, least=least, least_rows=short, most=most, most_rows=LONGEST, usual=usual, short=always + 1)
     without = work_bytes(replace(c, context=0), tensor_cores=False)
     block = work_bytes(replace(c, context=c.qsa.ratio), tensor_cores=False) - without
     return Work(FIXED + without, block, c.qsa.ratio, least_rows=SHORT_PASS, most_rows=SHORT_PASS)
@@ -167,12 +176,25 @@ def reads_of(c: ModelConfig, *, dense: int, draft: int, weights: int) -> Reads:
     )
 
 
-def transit_of(layers: Sequence[ExpertLayer], c: ModelConfig, *, tensor_cores: bool) -> int:
+def transit_of(layers: Sequence[ExpertLayer], c: ModelConfig) -> int:
     """Bytes of a GPU for experts on their way, see `strata.loading.tiers.transit_bytes`."""
     from strata.loading.tiers import transit_bytes
 
+    return transit_bytes(*_largest(layers), c.moe.topk, c.moe.E)
+
+
+def ring_of(layers: Sequence[ExpertLayer], c: ModelConfig, *, tensor_cores: bool) -> int:
+    """Bytes of a GPU for the ring of long prompts; none where prompts are read by windows' kernels."""
+    from strata.loading.tiers import buffers
+    from strata.ops.tiers.sizes import ring_bytes
+
+    return ring_bytes(*_largest(layers), buffers(c.moe.E)) if tensor_cores else 0
+
+
+def _largest(layers: Sequence[ExpertLayer]) -> tuple[int, int]:
+    """Bytes of the largest layer's experts there, and in the file."""
     slot, stored = (max((getattr(layer, name) for layer in layers), default=0) for name in ("slot", "stored"))
-    return transit_bytes(slot, stored, c.moe.topk, c.moe.E, tensor_cores=tensor_cores)
+    return slot, stored
 
 
 def _slack(routed: Mapping[int, Mapping[str, TensorInfo]], c: ModelConfig) -> int:

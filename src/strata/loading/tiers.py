@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from strata.model import ModelConfig
     from strata.model.weights import Moe, Weights
     from strata.ops.prompt.stream.streaming import Streaming
+    from strata.ops.tiers.loan import Loan
     from strata.ops.tiers.tier import Tier
 
 log = logging.getLogger("strata.loading")
@@ -35,20 +36,18 @@ LEFT = 1
 """Processors that the host's threads leave to everybody else."""
 
 
-def transit_bytes(slot: int, stored: int, topk: int, experts: int, *, tensor_cores: bool) -> int:
-    """Bytes on the card for experts on their way: to windows, to slots, and to prompts on tensor cores.
+def transit_bytes(slot: int, stored: int, topk: int, experts: int) -> int:
+    """Bytes on the card for experts on their way: to windows and short prompts, which take turns there, and to slots.
 
     Args:
         slot: bytes of the largest expert there.
         stored: bytes of the largest in the file.
         topk: experts a row chooses.
         experts: of a layer.
-        tensor_cores: whether prompts have a ring of their own.
     """
-    from strata.ops.tiers.sizes import TOGETHER, ring_bytes
+    from strata.ops.tiers.sizes import TOGETHER, room_bytes
 
-    windows = room(topk, experts) * (slot + stored)
-    return windows + TOGETHER * stored + (ring_bytes(slot, stored, buffers(experts)) if tensor_cores else 0)
+    return room_bytes(slot, stored, room(topk, experts)) + TOGETHER * stored
 
 
 def room(topk: int, experts: int) -> int:
@@ -57,7 +56,7 @@ def room(topk: int, experts: int) -> int:
 
 
 def buffers(experts: int) -> int:
-    """Experts of the ring for prompts: three groups, together no more than a layer has."""
+    """Experts of the ring for long prompts: three groups, together no more than a layer has."""
     from strata.ops.tiers.sizes import BUFFERS
 
     return min(BUFFERS, 3 * -(-experts // 3))
@@ -182,9 +181,14 @@ def _empty(sizes: "Sequence[int]", classes: "Sequence[int]", experts: int) -> "S
 
 
 def prompts(
-    tier: "Tier | None", weights: "Weights", config: "ModelConfig", device: "torch.device", disk: float
-) -> "Streaming | None":
-    """Through which the experts come that prompts lack; None where all are on the card.
+    tier: "Tier | None",
+    weights: "Weights",
+    config: "ModelConfig",
+    device: "torch.device",
+    disk: float,
+    passes: tuple[int, int],
+) -> "tuple[Streaming | None, Loan | None]":
+    """Through which the experts come that prompts lack, and what long ones borrow; None where all are on the card.
 
     Args:
         tier: where they lie.
@@ -192,13 +196,21 @@ def prompts(
         config: of the model.
         device: where it is.
         disk: GB/s that come from the disk, as the plan has it.
+        passes: rows of the longest that borrows nothing, and of the longest.
     """
+    from strata.ops.gpu.size import work_bytes
+    from strata.ops.tiers.loan import Loan
     from strata.ops.tiers.prompts import streaming
+    from strata.ops.tiers.sizes import ring_bytes
 
     if tier is None:
-        return None
+        return None, None
     moes, ring = [layer.moe for layer in weights.layers], buffers(config.moe.E)
-    return streaming(tier, moes, config.moe.topk, device, buffers=ring, disk=1e3 * disk)
+    loan = Loan(
+        tier, *passes, lambda rows: work_bytes(config, tensor_cores=True, rows=rows),
+        ring=ring_bytes(*tier.largest_bytes, ring),
+    )  # fmt: skip
+    return streaming(tier, moes, config.moe.topk, device, disk=1e3 * disk, wide=ring, loan=loan), loan
 
 
 @contextmanager

@@ -22,6 +22,9 @@ from strata.model.weights import Mtp, Weights
 PASS_ROWS = 512
 """Rows a prompt pass computes at once on the CPU; passes end at absolute multiples of a device's `Ops.pass_rows`."""
 
+CHUNK = 64
+"""Rows that the delta rule takes together, from an absolute multiple on: where passes end within, bytes differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -79,17 +82,37 @@ class Network:
             float32 [T, S*H], the residual of every row; `logits` turns rows of it into predictions.
         """
         positions = self._check(state, ids, positions)
-        residuals, first = [], 0
+        residuals: list[Tensor] = []
+        first, short, where = 0, False, torch.device("cpu")
         while first < len(ids):
             last = min(len(ids), first + self.ops.pass_rows - state.length % self.ops.pass_rows)
-            piece = forward.segments([(state, ids[first:last], positions[first:last])])
-            done = forward.run(self.ops, self.weights, piece, window=False)[0]
+            rows = self.ops.ready(last - first)
+            if rows < last - first:
+                last, short = first + max(1, rows - (state.length + rows) % CHUNK), True
+            done = self._passed(state, ids[first:last], positions[first:last])
+            if done is None:
+                continue
             self._commit(state, done, last - first)
             self.settle(state)
             residuals.append(done.residual)
+            where = done.residual.device
+            if short:  # there is no memory for a pass and the rows of all that were to be one
+                residuals = [one.cpu() for one in residuals]
             first = last
         self.ops.check()
-        return residuals[0] if len(residuals) == 1 else torch.cat(residuals)
+        found = residuals[0] if len(residuals) == 1 else torch.cat(residuals)
+        return found.to(where) if short else found
+
+    def _passed(self, state: State, ids: list[int], positions: Tensor) -> Pass | None:
+        """A pass over a prompt; None if it was given up, for it was too long."""
+        try:
+            return forward.run(self.ops, self.weights, forward.segments([(state, ids, positions)]), window=False)[0]
+        except torch.OutOfMemoryError as error:
+            why = str(error).partition("\n")[0]
+            failed = error.with_traceback(None)  # out of here, so that nothing holds on to what was computed
+        if not self.ops.shorten(len(ids), why):
+            raise failed
+        return None
 
     def window(self, batch: Sequence[tuple[State, Sequence[int]]]) -> list[Pass]:
         """Compute text tokens behind their states without committing any.

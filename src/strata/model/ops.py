@@ -175,6 +175,22 @@ class Ops(Protocol):
         """Whether there is memory for conversations, or ones to come (None), to hold so many tokens each at once."""
         ...
 
+    def ready(self, rows: int) -> int:
+        """Have memory for a prompt pass of so many rows, if need be of fewer; called before each.
+
+        Returns:
+            Rows of the longest pass that there is memory for now: as many as asked for, or 64 and more.
+        """
+        ...
+
+    def shorten(self, rows: int, why: str) -> bool:
+        """A prompt pass of so many rows was given up, for the device had no memory; nothing of it was committed.
+
+        Returns:
+            Whether shorter ones may do; then `ready` says how long they are.
+        """
+        ...
+
     def over(self, batch: Batch) -> "Ops":
         """The operations that compute a batch: a device may read prompts by other kernels than it computes windows by.
 

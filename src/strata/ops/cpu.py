@@ -60,6 +60,14 @@ class CpuOps:
         """See `Ops.fits`."""
         return True
 
+    def ready(self, rows: int) -> int:
+        """See `Ops.ready`."""
+        return rows
+
+    def shorten(self, rows: int, why: str) -> bool:  # noqa: ARG002  # memory is the system's
+        """See `Ops.shorten`."""
+        return False
+
     def over(self, batch: CpuBatch) -> "CpuOps":  # noqa: ARG002  # one kind
         """See `Ops.over`."""
         return self

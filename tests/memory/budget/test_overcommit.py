@@ -29,6 +29,14 @@ def test_hits_go_up_and_speed_goes_down() -> None:
     assert "--headroom" in str(found)
 
 
+def test_slots_that_a_long_prompt_borrows_are_no_sign_of_it() -> None:
+    """Fewer hits and slower windows, then as many as before beside moves that fill what came back."""
+    detector = Detector()
+    for _ in range(3):
+        for hits, speed in ((0.86, 77), (0.80, 62), (0.83, 64), (0.86, 77)):
+            assert feed(detector, hits, speed, 2 * SPAN) is None
+
+
 def test_it_says_so_until_it_is_over() -> None:
     detector = Detector()
     feed(detector, 0.7, 40)

@@ -191,18 +191,82 @@ def test_all_in_vram() -> None:
     one = plan(Machine(141 * GB, 256 * GB), released(), Wishes(conversations=8))
     assert (one.resident, one.arena, one.table) == (True, Arena.NONE, Table.VRAM)
     assert one.cells > one.context
-    assert one.rows == 4096, "longer passes only pay where experts have to come for each"
+    assert 1984 <= one.rows <= 2048, "longer passes only pay where experts have to come for each"
+
+
+def test_a_single_conversation_has_a_place_for_a_window_launched_ahead() -> None:
+    """Where windows are launched ahead at all, and where its bytes are left over."""
+
+    sizes, roomy = released(), Wishes(context=32768, conversations=1, drafts=False)
+    one = plan(Machine(141 * GB, 256 * GB), sizes, roomy)
+    assert (one.resident, one.ahead, one.table) == (True, True, Table.VRAM)
+    for other in (replace(roomy, conversations=2), replace(roomy, drafts=True)):
+        assert not plan(Machine(141 * GB, 256 * GB), sizes, other).ahead
+    assert not plan(Machine(24 * GB, 256 * GB), sizes, roomy).ahead
+    chosen = least.settle(Machine(141 * GB, 256 * GB), sizes, roomy)
+    assert one.vram is not None
+    assert one.vram.bytes_of(least.TALK) == least.talk_bytes(sizes, chosen, 1, one.cells) + sizes.cells.spare
+    assert 100e6 < sizes.cells.spare < 120e6
+    low, high = 24 * GB, 141 * GB  # the least that holds all experts
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if plan(Machine(middle, 256 * GB), sizes, roomy).resident else (middle, high)
+    assert not plan(Machine(high, 256 * GB), sizes, roomy).ahead
+    longer = sizes.work.usual - sizes.work.short  # passes come first
+    assert plan(Machine(high + (sizes.cells.spare + longer) * 66 // 64, 256 * GB), sizes, roomy).ahead
 
 
 def test_passes_are_long_where_experts_come_and_memory_allows() -> None:
     """And the plan says so."""
-    rows = [plan(Machine(vram * GB, 128 * GB), released(), Wishes(context=8192)).rows for vram in (8, 12, 24, 32)]
+    plans = [plan(Machine(vram * GB, 128 * GB), released(), Wishes(context=8192)) for vram in (8, 9, 12, 24)]
+    rows = [one.rows for one in plans]
     assert rows == sorted(rows)
-    assert rows[0] < rows[1] < rows[-1] == 8192
-    one = plan(Machine(12 * GB, 128 * GB), released(), Wishes(context=8192))
+    assert rows[0] < rows[1] < rows[2] == rows[3] == 8192
+    assert [one.short for one in plans[1:]] == [1024] * 3
+    assert [one.ring for one in plans] == [False, False, True, True]
+    small, _, one, larger = plans
     assert one.vram is not None
+    work = released().work
+    assert one.lent == larger.lent == work.most - work.short + released().ring
+    assert small.lent == small.expert_vram // 2, "no more than half of the slots"
     (passes,) = [part for part in one.vram.parts if part.name == least.PASS]
-    assert passes.note == f"{one.rows:,} tokens at a time"
+    assert passes.note == "1,024 tokens at a time, longer ones borrow"
+    assert any(
+        text == "A prompt of more than 1,024 tokens borrows up to 1.38 GB from experts while it is read (765 slots), "
+        "for passes of up to 8,192 tokens; they come back after it."
+        for text in one.sentences
+    )
+
+
+@MANY
+@given(cases(least=0))
+def test_what_a_long_prompt_borrows_is_there_to_be_had(case) -> None:
+    """At the worst moment the budget holds: slots give as many bytes as passes and ring take."""
+    machine, found, wanted = case
+    one = plan(machine, found, wanted)
+    work = found.work
+    if one.vram is None or one.resident:
+        assert (one.lent, one.ring) == (0, False)
+        return
+    ring = found.ring if one.ring else 0
+    assert 0 <= one.lent <= one.expert_vram // 2
+    passes = one.vram.bytes_of(least.PASS) + one.lent - ring
+    assert passes <= max(work.most, one.vram.bytes_of(least.PASS))
+    rows, more = one.rows - work.least_rows, work.most_rows - work.least_rows
+    assert rows * (work.most - work.least) <= more * (passes - work.least), "a row has its share of the bytes"
+    assert work.least_rows <= one.short <= one.rows
+    assert one.ring <= (passes >= work.most), "the ring is the last to be had"
+
+
+@MANY
+@given(cases(least=0), st.integers(0, 40_000))
+def test_more_vram_never_lends_less(case, more) -> None:
+    machine, found, wanted = case
+    assume(machine.vram)
+    one = plan(machine, found, wanted)
+    larger = plan(replace(machine, vram=machine.vram + more), found, wanted)
+    assert larger.rows >= one.rows or larger.resident
+    assert larger.ring >= one.ring or larger.resident
 
 
 def test_ram_that_holds_only_what_vram_does_not() -> None:

@@ -112,7 +112,8 @@ def test_long_prompts_are_bound_by_what_is_slowest() -> None:
         assert found.prompt is not None
         return found.prompt, found.prompt_bound
 
-    assert bound(Machine(12 * GB, 64 * GB))[1] == "the link"
+    assert bound(Machine(8 * GB, 64 * GB))[1] == "the link", "too few slots to borrow from"
+    assert bound(Machine(12 * GB, 64 * GB))[1] == "computing"
     assert bound(Machine(9 * GB, 24 * GB))[1] == "the SSD"
     assert bound(Machine(141 * GB, 64 * GB))[1] == "computing"
 

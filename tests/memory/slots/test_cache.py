@@ -145,6 +145,23 @@ class Machine(RuleBasedStateMachine):
         assert list(resized.lost) == list(lost.values())
         self.inside[c] = {s: k for s, k in self.inside[c].items() if s < count}
 
+    @rule(c=st.integers(0, 1), count=st.integers(0, 12))
+    def gather(self, c, count) -> None:
+        """Those that count most come before a slot, in place of those that count least there."""
+        inside = self.inside[c]
+        front = [s for s in range(min(count, self.count[c])) if s not in self.taken(c)]
+        front.sort(key=lambda s: (self.score(inside[s]) if s in inside else -1.0, s))
+        behind = sorted((s for s in inside if s >= count), key=lambda s: (-self.score(inside[s]), s))
+        pairs = [
+            (source, to)
+            for source, to in zip(behind, front, strict=False)
+            if to not in inside or self.score(inside[source]) > self.score(inside[to])
+        ]
+        assert self.cache.gather(c, count) == pairs
+        for source, to in pairs:
+            inside[to] = inside.pop(source)
+            self.begun[c, to] = self.begun.get((c, to), 0) + 1
+
     @rule(c=st.integers(0, 1), most=st.integers(0, 4))
     def lend(self, c, most) -> None:
         free = [s for s in range(self.count[c]) if s not in self.taken(c)]

@@ -3,6 +3,7 @@
 What a window computes is a stand-in here, made of every number that it was launched with; tests/gpu has the kernels.
 """
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -36,9 +37,14 @@ class Stub(GpuOps):
 
     launches = 0
     broken = False
+    residual = torch.zeros(1)
 
     def _whole(self, batch, body, head):  # noqa: ARG002
         self.launches += 1
+        self.residual.fill_(torch.nan)  # windows share their memory, so what others left is gone
+        for other in self._windows.values():
+            if other.logits is not None and other is not batch:
+                other.logits.fill_(torch.nan)
         pool, c = self._pool, self._c
         logits = torch.empty((batch.rows, c.V), device=DEVICE)
         for at, (place, spare, begin, end) in enumerate(
@@ -60,7 +66,8 @@ class Stub(GpuOps):
         for inputs in (batch.u, batch.mixed, batch.steps, batch.decay):  # of what a commit moves
             inputs.zero_()
         batch.logits = logits.fill_(torch.nan) if self.broken else logits
-        return torch.zeros((batch.rows, c.S * c.H), device=DEVICE)
+        self.residual = torch.zeros((batch.rows, c.S * c.H), device=DEVICE)
+        return self.residual
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +81,12 @@ def loaded(tmp_path_factory):
 def fresh(loaded):
     """A network that has computed nothing yet."""
     config, weights = loaded
-    return lambda: Network(
-        config, weights, Stub(config, Pool(config, DEVICE, slots=10, cells=1024), DEVICE, graphs=False)
-    )
+
+    def made(slots=10, *, ahead=False):
+        pool = Pool(config, DEVICE, slots=slots, cells=1024, ahead=ahead)
+        return Network(config, weights, Stub(config, pool, DEVICE, graphs=False))
+
+    return made
 
 
 class Text:
@@ -117,6 +127,85 @@ def test_a_text_by_itself(fresh):
         found.append(text.left())
     assert len({d.ids for d in found[0][0]}) > 20
     same(*found)
+
+
+def test_a_single_conversation_needs_a_third_place(fresh):
+    found = []
+    for ahead in (False, True):
+        net = fresh(1, ahead=ahead)
+        assert len(net.ops._pool.states) == 2 + ahead
+        text = Text(net, 7)
+        for i in range(70):
+            text.goes_on = i < 69
+            text.window()
+            assert net.ops.launches == min(70, i + 1 + ahead)
+        assert net.ops._pool.free_places == 1 + ahead
+        found.append(text.left())
+    same(*found)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_whatever_a_single_conversation_does(fresh, ahead):
+    """Windows by itself, with guesses, committed by hand, left alone; prompts; its end, and another in its place."""
+    rng, count = np.random.default_rng(6), 0
+    for _ in range(5):
+        steps, found = rng.integers(0, 6, 10).tolist(), []
+        for goes_on in (False, True):
+            net = fresh(1, ahead=ahead)
+            text, left = Text(net, 7, goes_on=goes_on), []
+            for step in (0, 0, *steps):
+                match step:
+                    case 0 | 1:
+                        text.window()
+                    case 2:
+                        text.window([3])
+                    case 3:
+                        net.commit(text.state, net.window([(text.state, [text.token])])[0], 1)
+                    case 4:
+                        net.window([(text.state, [5])])  # abandoned
+                    case 5:
+                        left.append(text.left())
+                        del text
+                        text = Text(net, 9, goes_on=goes_on)
+            found.append([*left, text.left()])
+            count += net.ops.launches * (1 if goes_on else -1)
+        for one, two in zip(*found, strict=True):
+            same(one, two)
+    assert (count > 0) == ahead
+
+
+def test_windows_share_what_they_work_in(fresh, monkeypatch):
+    """And what they leave for their commit: as much as the longest, however many shapes there are."""
+
+    class Record:
+        memory = None
+
+        def __init__(self, beside=None):
+            self.beside = beside
+
+        @contextmanager
+        def capture(self):
+            yield
+
+        def replay(self):
+            pass
+
+    net = fresh()
+    net.ops._graphs = True
+    monkeypatch.setattr("strata.ops.gpu.ops.Recording", Record)
+    text, other = Text(net, 7), net.new_state()
+    for ids in ([[1]], [[1, 2, 3]], [[1], [2]], [[1] * 8]):
+        for _ in range(2):
+            net.window(list(zip((text.state, other), ids, strict=False)))
+    first, *others = (record for record, _ in net.ops.recorded.values())
+    assert first.beside is None
+    assert [one.beside for one in others] == [first] * 3
+    batches = net.ops._windows
+    assert len({batch.u.untyped_storage().data_ptr() for batch in batches.values()}) == 1
+    kept = [batches[8,].u, batches[8,].mixed, batches[8,].steps, batches[8,].decay]
+    assert batches[8,].u.untyped_storage().nbytes() == sum(x.nbytes for x in kept)
+    for batch in batches.values():
+        assert all(x.is_contiguous() and x.shape[1] == batch.rows for x in (batch.u, batch.mixed, batch.decay))
 
 
 def events(net, text, other, steps):

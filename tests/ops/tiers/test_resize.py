@@ -25,6 +25,7 @@ from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 from strata.ops.tiers import ram
+from strata.ops.tiers import tier as tier_module
 from strata.ops.tiers.chunks import HostChunks
 from strata.ops.tiers.room import SlotRoom
 from strata.ops.tiers.tier import Tier, TierOptions
@@ -163,11 +164,14 @@ def mark(layer, expert):
 class Windows(RuleBasedStateMachine):
     """Windows, moves, copies and resizes in any order, on a card of little memory that others use, too.
 
-    The model: the table that the last window began with, and which slots there are. What that table names lies there.
+    The model: the table that the last window began with, which slots there are, and how many when nothing is borrowed.
+    What that table names lies there.
     """
 
     @initialize(slots=st.integers(0, 12))
     def begin(self, slots):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(tier_module, "QUIET", 4)
         self.made = tiered([], slots=slots)
         self.tier = tier = self.made.tier
         size = tier.layers[0].source.layout.nbytes
@@ -178,9 +182,15 @@ class Windows(RuleBasedStateMachine):
         tier.largest = tier.room.arrays[0]
         tier._mover = self.copies = Copies(tier.room)
         self.size, self.slots, self.others, self.sent = size, slots, 0, {}
+        self.whole, self.borrowed, self.quiet, self.returned = None, 0, 0, 0
+        tier.borrowing.returning = self.returns
         self.tier.begin()
 
+    def returns(self):
+        self.returned += 1
+
     def teardown(self):
+        self.patch.undo()
         if hasattr(self, "made"):
             self.made.close()
 
@@ -197,11 +207,85 @@ class Windows(RuleBasedStateMachine):
             mine = [expert for a, expert in visits if a == layer]
             tier._told_visits[layer, 0] = len(mine)
             tier._told_visits[layer, 1 : 1 + len(mine)] = torch.tensor(mine, dtype=torch.int32)
+        lent = bool(tier._lent)
         tier.settled()  # may begin moves
+        self.quiet += 1
+        if self.quiet >= 4 and (lent or self.whole is not None):
+            assert tier._lent == []
+            self.came_back()
+
+    @rule(pages=st.integers(0, 4))
+    def long_prompt_borrows(self, pages):
+        """Memory is the system's; what counts most stays."""
+        tier, page = self.tier, self.page
+        before, flying, counts = tier.cache.slot_of.copy(), self.flying, tier.cache.counts()
+        lacks = -(-(pages * page - self.borrowed) // page)
+        free = self.system.most - self.system.taken
+        self.quiet = 0
+        if lacks > self._chunks(self.slots) - 1:
+            with pytest.raises(RoomError, match="do not hold"):
+                tier.borrowing.take(pages * page)
+            assert (tier.cache.slot_of == before).all()
+            return
+        tier.borrowing.take(pages * page)
+        if lacks <= 0:
+            assert (tier.cache.slot_of == before).all()
+            return
+        gone = self.system.most - self.system.taken - free
+        assert lacks <= gone <= lacks + -(-self.size // self.page), "and no slot more"
+        self.whole = self.slots if self.whole is None else self.whole
+        self.slots = tier.room.slots[0]
+        self.borrowed = tier.borrowing.nbytes
+        assert self.borrowed == page * (self._chunks(self.whole) - self._chunks(self.slots)) >= pages * page
+        self.shrunk(before, flying, counts)
+
+    @precondition(lambda self: self.whole is not None)
+    @rule()
+    def it_comes_back(self):
+        self.tier.borrowing.give_back()
+        self.came_back()
+
+    def came_back(self):
+        """All of it, or what nobody else has taken meanwhile."""
+        self.quiet = 0
+        if self.whole is None:
+            return
+        assert self.returned > 0
+        was, self.slots = self.slots, self.tier.room.slots[0]
+        assert was <= self.slots <= self.whole
+        self.borrowed = self.tier.borrowing.nbytes
+        if self.slots == self.whole:
+            assert self.borrowed == 0
+            self.whole = None
+            return
+        assert self.borrowed == self.page * (self._chunks(self.whole) - self._chunks(self.slots))
+        assert self._chunks(self.slots + 2) > self._chunks(self.slots) + self.system.most - self.system.taken, (
+            "the last chunks may not be worth a slot"
+        )
+
+    @property
+    def flying(self):
+        """Moves that have not landed."""
+        return self.copies.flying + len(self.copies.over)
+
+    def shrunk(self, before, flying, counts):
+        after, held = self.tier.cache.slot_of, int((before >= 0).sum())
+        lost, stays = (before >= 0) & (after < 0), after >= 0
+        assert stays.sum() == min(held + flying, self.slots)
+        assert not lost.any() or not stays.any() or counts[lost].max() <= counts[stays].min()
+        near = stays & (before >= 0) & (before < self.slots)
+        assert (after[near] == before[near]).all(), "nobody moves without need"
+        assert (after < self.slots).all()
+        assert not self.copies.flying
+        assert self.tier._lent == []
+        assert (self.tier.sent < self.slots).all()  # nor does the device know of any that went
+        assert (self.tier.sent == after).all()
+        self.sent = {}
 
     @rule(most=st.integers(0, 8))
     def prompt_borrows(self, most):
         """A pass of a prompt has what it likes in the slots that it is lent, until they are taken back."""
+        self.quiet = 0
         lent = self.tier.lend(most)
         assert len(set(lent)) == len(lent) <= self.slots // 4
         assert all(0 <= slot < self.slots for slot in lent)
@@ -218,7 +302,7 @@ class Windows(RuleBasedStateMachine):
     def resize(self, slots, spare):
         need = self._chunks(slots) - self._chunks(self.slots)
         free = self.system.most - self.system.taken - spare
-        before = self.tier.cache.slot_of.copy()
+        before, counts = self.tier.cache.slot_of.copy(), self.tier.cache.counts()
         if need > max(free, 0):
             flying = self.copies.flying
             with pytest.raises(RoomError):
@@ -226,16 +310,11 @@ class Windows(RuleBasedStateMachine):
             assert (self.tier.cache.slot_of == before).all()
             assert (self.copies.flying, self.tier.room.slots) == (flying, (self.slots,))
             return
+        flying = self.flying
         self.tier.resize((slots,), spare * self.page)
-        lost = before >= slots
-        after = self.tier.cache.slot_of
-        assert (after[lost] == -1).all()  # a miss at once
-        assert (after[(before >= 0) & ~lost] == before[(before >= 0) & ~lost]).all()  # and no other
-        assert not self.copies.flying
-        assert self.tier._lent == []
-        assert (self.tier.sent < slots).all()  # nor does the device know of any that went
-        self.slots = slots
-        self.sent = {key: slot for key, slot in self.sent.items() if slot < slots}
+        self.slots, self.whole, self.borrowed = slots, None, 0
+        self.shrunk(before, flying, counts)
+        assert self.tier.borrowing.nbytes == 0
 
     @rule()
     def no_such_number(self):

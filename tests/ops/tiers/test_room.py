@@ -38,6 +38,22 @@ class Rooms(RuleBasedStateMachine):
             self.room.arrays[kind][place] = value
             self.known[kind, place] = value
 
+    @rule(pages=st.integers(0, 26))
+    def fewer_slots_hold_so_much_less(self, pages):
+        """Each class gives its share of whole chunks; one keeps one at least."""
+        held = chunks(self.slots)
+        if pages > sum(held) - len(held):
+            with pytest.raises(RoomError, match="do not hold"):
+                self.room.without(self.slots, pages * PAGE)
+            return
+        found = self.room.without(self.slots, pages * PAGE)
+        gives = [was - now for was, now in zip(held, chunks(found), strict=True)]
+        assert sum(gives) >= pages
+        assert found == self.slots or pages
+        assert all(0 <= now <= was for was, now in zip(self.slots, found, strict=True))
+        for size, gone, each in zip(SIZES, gives, held, strict=True):
+            assert gone <= -(-pages * (each - 1) // max(1, sum(held) - len(held))) + 1 + size // PAGE, "its share"
+
     @rule(slots=st.tuples(*(st.integers(0, most) for most in MOST)), spare=st.integers(0, 3))
     def resize(self, slots, spare):
         need = sum(chunks(slots)) - sum(chunks(self.slots))

@@ -38,6 +38,8 @@ def as_json(outcome: "Outcome", found: "Found") -> dict[str, Any]:
         "kv": made.kv,
         "drafts": made.drafts,
         "prompt_rows": made.rows,
+        "prompt_rows_without_borrowing": made.short,
+        "borrowed": made.lent,
         "vram": None if made.vram is None else _account(made.vram),
         "ram": _account(made.ram),
         "ssd": _parts(made.ssd),

@@ -48,5 +48,7 @@ def build(kernel: Kernel, architecture: int) -> Built:
     attributes = {(names.index(name),): aligned for name in chosen}
     source = ASTSource(kernel.function, signature, dict(kernel.constants), attributes)
     options = {"num_warps": kernel.warps, "num_stages": kernel.stages, "enable_fp_fusion": False}
+    if kernel.registers:
+        options["maxnreg"] = kernel.registers
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, LANES), options=options)
     return Built(compiled.asm["ptx"], compiled.asm["cubin"])

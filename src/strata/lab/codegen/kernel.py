@@ -20,6 +20,7 @@ class Kernel:
         aligned: arguments that are multiples of 16, such as pointers; None for all pointers.
         warps: of a program.
         stages: of software pipelining.
+        registers: most that a thread may have, 0 for what the compiler likes.
         work: a family of instructions of which every weight needs an equal share, such as "IDP" (integer dot product),
             whatever the compiler unrolls; empty where instructions per weight make no sense.
         weights: matrix weights one thread handles with one such instruction.
@@ -34,6 +35,7 @@ class Kernel:
     aligned: tuple[str, ...] | None = None
     warps: int = 1
     stages: int = 1
+    registers: int = 0
     work: str = ""
     weights: float = 0.0
     normative: bool = False

@@ -46,6 +46,7 @@ def _as_checked(entry: Entry, architecture: int) -> Kernel:
         aligned=entry.aligned,
         warps=entry.warps,
         stages=entry.options.get("num_stages", 1),
+        registers=entry.options.get("maxnreg", 0),
         work="IDP" if rows else "",
         weights=PER_DOT / rows if rows else 0.0,
         normative=entry.normative,

@@ -2,11 +2,16 @@
 
 What must be there comes first (`least`): if that does not fit, there is no plan. The rest is divided so that more
 memory never holds fewer experts. Of the VRAM that is left, experts get the most: they decide the speed. A sixth goes
-to prompt passes until they are as long as they can be (where all experts are in VRAM, as long as makes sense then),
-and an eighth to further conversations until each has an eighth of the context. Where experts are left over, a part is
-for those on their way. If all experts are in VRAM with that, the n-gram table follows, and half of what then is left is
-for further conversations. RAM takes what has no slot: all experts if it can, so that one that loses its slot is still
-there; else those without a slot; else the first of them, and the SSD has the rest.
+to prompt passes until a short prompt is one of them (where all experts are in VRAM, until they are as long as makes
+sense then), and an eighth to further conversations until each has an eighth of the context. Where experts are left
+over, a part is for those on their way. If all experts are in VRAM with that, the n-gram table follows, and half of what
+then is left is for further conversations; before both, a conversation that runs alone and without drafts gets a place
+more for its states, into which its next window is launched ahead. RAM takes what has no slot: all experts if it can, so
+that one that loses its slot is still there; else those without a slot; else the first of them, and the SSD has the
+rest.
+
+A long prompt comes seldom, and takes 1.4 GB while it is read. So what its passes need beyond a short one's is nobody's:
+it is borrowed from slots, half of them at most, which come back when it is read.
 """
 
 from collections import Counter
@@ -24,6 +29,9 @@ from strata.memory.budget.sizes import Sizes
 from strata.memory.budget.tiers import Arena, Table, beside
 from strata.memory.budget.wishes import Wishes
 
+LENT = 2
+"""Of the bytes of slots, one in so many is lent to a long prompt at most."""
+
 __all__ = ["Account", "Arena", "Part", "Plan", "Table", "plan"]
 
 
@@ -40,6 +48,9 @@ class Plan:
         kv: type of keys and values.
         drafts: whether the draft head runs.
         rows: tokens of the longest prompt pass; 0 on the CPU.
+        short: tokens of the longest one that borrows nothing.
+        lent: bytes of slots that are lent to the longest.
+        ring: whether the ring of long prompts is among them.
         classes: experts by size, with how many of each lie where. `in_vram` is the number of slots.
         arena: which experts lie in RAM.
         table: where the n-gram table lies.
@@ -47,6 +58,7 @@ class Plan:
         ram: what RAM goes to.
         ssd: bytes that are read from the SSD while the model runs, by what they are.
         work: bytes that scratch memory was measured to take; None for the assumed.
+        ahead: there is a place for the states of a window that is launched ahead, beside a single conversation's two.
     """
 
     machine: Machine = field(repr=False)
@@ -66,6 +78,10 @@ class Plan:
     ram: Account
     ssd: tuple[Part, ...]
     work: int | None = None
+    ahead: bool = False
+    short: int = 0
+    lent: int = 0
+    ring: bool = False
 
     @property
     def slots(self) -> int:
@@ -150,12 +166,12 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     more = kept // page_bytes * page
     while more and talk(chosen.context + more) - own > kept:
         more -= page
-    passes = sizes.work.least + min(sizes.work.most - sizes.work.least, spare // 6)
-    usual = min(passes, max(sizes.work.least, sizes.work.usual or sizes.work.most))
-    rest = spare - kept + sizes.work.least + max(fewest, transit)
+    least_pass, usual = sizes.work.least, max(sizes.work.least, sizes.work.usual or sizes.work.most)
+    passes = least_pass + min(max(0, sizes.work.short - least_pass), spare // 6)
+    rest = spare - kept + least_pass + max(fewest, transit)
     may = rest if wishes.experts is None else wishes.experts
-    if min(rest - usual, may) >= all_experts:
-        passes = usual
+    if min(rest - passes, may) >= all_experts:  # then nothing is borrowed
+        passes = max(passes, min(usual, least_pass + spare // 6, rest - all_experts))
     room = rest - passes
     wanted = min(room, all_experts, may)
     if wanted < all_experts:
@@ -164,9 +180,16 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     taken = Counter(turn[:count])
     in_slots = sum(classes[index].slot * number for index, number in taken.items())
     transit = 0 if count == len(turn) else transit
+    lent, ring = (0, False) if count == len(turn) else _lent(sizes, passes, in_slots)
+    rows = sizes.work.rows(passes + lent - sizes.ring * ring)
     left = room - in_slots - transit
     table = Table.NONE if not sizes.table else Table.RAM if wishes.table == "ram" else Table.SSD
+    ahead = 0
     if count == len(turn):
+        # Several have it among their places. No window with drafts is launched ahead, nor where experts may be missing.
+        if wishes.conversations == 1 and not chosen.drafts and left >= sizes.cells.spare:
+            ahead = sizes.cells.spare
+            left -= ahead
         if table is Table.SSD and wishes.table is None and left >= sizes.table:
             table, left = Table.VRAM, left - sizes.table
         left += kept
@@ -178,9 +201,9 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
         (
             Part(least.DENSE, sizes.dense, "read for every token"),
             Part(least.DRAFT, sizes.draft if chosen.drafts else 0, "guesses tokens ahead"),
-            Part(least.TALK, talk(cells), _talk_note(wishes.conversations, cells, chosen)),
+            Part(least.TALK, talk(cells) + ahead, _talk_note(wishes.conversations, cells, chosen)),
             Part(least.WORK, least.fixed_work(sizes, chosen.context), "scratch" if work is None else "as measured"),
-            Part(least.PASS, passes, f"{sizes.work.rows(passes):,} tokens at a time"),
+            Part(least.PASS, passes, _pass_note(sizes.work.rows(passes), borrows=lent > 0)),
             Part(least.EXPERTS, in_slots, _slots_note(count, len(turn))),
             Part(least.TRANSIT, transit, "from RAM to slots, windows and prompts"),
             Part(least.TABLE, sizes.table if table is Table.VRAM else 0),
@@ -189,8 +212,17 @@ def _with_gpu(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, w
     )
     return Plan(
         machine, sizes, wishes, "gpu", chosen.context, wishes.conversations, cells, chosen.kv, chosen.drafts,
-        sizes.work.rows(passes), ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work,
+        rows, ram.classes, ram.arena, ram.table, vram, ram.account, ram.ssd, work, ahead > 0, sizes.work.rows(passes),
+        lent, ring,
     )  # fmt: skip
+
+
+def _lent(sizes: Sizes, passes: int, in_slots: int) -> tuple[int, bool]:
+    """Bytes of slots that the longest pass borrows, and whether its ring is among them: the last to be had."""
+    may, wanted = in_slots // LENT, max(0, sizes.work.most - passes)
+    if may < wanted + sizes.ring:
+        return min(may, wanted), False
+    return wanted + sizes.ring, sizes.ring > 0
 
 
 def _without(machine: Machine, sizes: Sizes, wishes: Wishes, chosen: Settled, work: int | None) -> Plan:
@@ -254,6 +286,10 @@ def _talk_note(count: int, cells: int, chosen: Settled) -> str:
     if count == 1:
         return f"one of {shown_tokens(chosen.context)} tokens, keys and values in {chosen.kv}"
     return f"{count} of together {cells:,} tokens, keys and values in {chosen.kv}"
+
+
+def _pass_note(rows: int, *, borrows: bool) -> str:
+    return f"{rows:,} tokens at a time" + (", longer ones borrow" if borrows else "")
 
 
 def _slots_note(count: int, total: int) -> str:

@@ -73,6 +73,8 @@ class Work:
         most_rows: its tokens.
         usual: bytes of the longest that is worth while where all experts are in VRAM; 0 for `most`. Others move all
             missing experts in each pass.
+        short: bytes of the longest that is there all the time where experts have to come; 0 for `least`. Longer ones
+            borrow from slots.
     """
 
     fixed: int = 0
@@ -83,6 +85,7 @@ class Work:
     most: int = 0
     most_rows: int = 1
     usual: int = 0
+    short: int = 0
 
     def rows(self, nbytes: int) -> int:
         """Tokens of a prompt pass that has so many bytes, a multiple of 64 where there is a choice."""
@@ -126,6 +129,7 @@ class Sizes:
         draft: bytes of the draft head there; 0 for none.
         layers: routed experts.
         transit: bytes there for experts on their way, where some have no slot.
+        ring: bytes there for more of them at a time, while a long prompt is read; 0 for none.
         table: bytes of the n-gram table; 0 for none.
         row: bytes of it that a token reads.
         cells: of conversations on a GPU.
@@ -147,6 +151,7 @@ class Sizes:
     draft: int = 0
     layers: tuple[ExpertLayer, ...] = ()
     transit: int = 0
+    ring: int = 0
     table: int = 0
     row: int = 0
     draft_cells: Cells | None = None

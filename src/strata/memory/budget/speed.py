@@ -156,6 +156,9 @@ def _prompt(made: Plan) -> tuple[float | None, str]:
         return None, ""
     out = sum(one.stored * (one.experts - one.in_vram) for one in made.classes)
     far = sum(one.stored * one.on_ssd for one in made.classes)
+    if made.lent:  # and those whose slots are borrowed
+        more = made.lent * sum(one.stored * one.in_vram for one in made.classes) // made.expert_vram
+        out, far = out + more, far + (0 if made.arena is Arena.ALL else more)
     seconds = {
         "computing": made.rows * reads.flops / (UTILISED * 1e12 * rates.tflops),
         "the link": out / (1e9 * rates.link),

@@ -34,7 +34,7 @@ _WAITS = {
 def sentences(made: Plan) -> tuple[str, ...]:
     """What matters about a plan, the most important first."""
     speed = estimate(made)
-    return (*_experts(made, speed), *_table(made), *_conversations(made), *_ideas(made, speed))
+    return (*_experts(made, speed), *_borrowed(made), *_table(made), *_conversations(made), *_ideas(made, speed))
 
 
 def accounts(made: Plan) -> tuple[str, ...]:
@@ -127,6 +127,15 @@ def _experts(made: Plan, speed: Speed | None) -> Iterator[str]:
         )
     elif made.arena is Arena.PART:
         yield _away(made)
+
+
+def _borrowed(made: Plan) -> Iterator[str]:
+    if made.lent:
+        slots = -(-made.lent * made.slots // made.expert_vram)
+        yield (
+            f"A prompt of more than {made.short:,} tokens borrows up to {shown_bytes(made.lent)} from experts while it "
+            f"is read ({slots:,} slots), for passes of up to {made.rows:,} tokens; they come back after it."
+        )
 
 
 def _away(made: Plan) -> str:

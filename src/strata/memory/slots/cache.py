@@ -346,6 +346,40 @@ class SlotCache:
             raise SlotError(f"slots {wrong or list(slots)} of class {class_} were not lent")
         return [slot for slot in slots if shelf.end(slot, landed=False)]
 
+    def gather(self, class_: int, slots: int) -> list[tuple[int, int]]:
+        """Before a class has only so many slots: experts behind them change place with those there that count less.
+
+        The most takes the place of the least. Whoever gave way is a miss from now on; the others are where they have
+        come to as soon as their bytes are copied, before the next window begins.
+
+        Returns:
+            From which slot to which bytes have to be copied, in any order.
+
+        Raises:
+            SlotError: there is no such class, or no such number.
+        """
+        _check_count(slots)
+        shelf = self._shelf(class_)
+        counts = self._usage.counts()
+        open_ = np.flatnonzero(shelf.coming[: shelf.count] == NOBODY)
+        owners = shelf.owner[open_]
+        worth = np.where(owners == NOBODY, -1.0, counts[owners])
+        front, behind = open_ < slots, (open_ >= slots) & (owners != NOBODY)
+        to = np.argsort(worth[front], kind="stable")
+        source = np.argsort(-worth[behind], kind="stable")
+        count = min(len(to), len(source))
+        to, source = np.flatnonzero(front)[to[:count]], np.flatnonzero(behind)[source[:count]]
+        better = worth[source] > worth[to]
+        pairs: list[tuple[int, int]] = np.stack([open_[source[better]], open_[to[better]]], axis=1).tolist()
+        for origin, place in pairs:
+            if shelf.owner[place] != NOBODY:
+                self._flat[shelf.vacate(place)] = NOBODY
+            key = shelf.vacate(origin)
+            shelf.begin(place, key)
+            shelf.end(place, landed=True)
+            self._flat[key] = place
+        return [(origin, place) for origin, place in pairs]
+
     def resize(self, class_: int, slots: int) -> Resized:
         """Another number of slots for a class; the highest go, and new ones come at the end.
 

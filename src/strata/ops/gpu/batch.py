@@ -26,6 +26,31 @@ class GpuPass:
     layers: tuple[int, ...] = ()
 
 
+class Kept:
+    """What a pass leaves for its commit, as `gdn.gpu.window` has it: 3.8 MB a row at the released shapes.
+
+    Passes that share it overwrite one another's.
+
+    Args:
+        most: rows of the longest.
+        c: dimensions.
+        device: where.
+    """
+
+    def __init__(self, most: int, c: ModelConfig, device: torch.device) -> None:
+        g = c.gdn
+        self._layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
+        self._widths = g.channels, g.channels, g.nv * g.d, g.nv
+        size = most * self._layers * sum(self._widths)
+        self._numbers = torch.empty(size, dtype=torch.float32, device=device)
+
+    def of(self, rows: int) -> list[Tensor]:
+        """Of T rows: u, mixed float32 [recurrent layers, T, channels], steps [.., T, nv * d], decay [.., T, nv]."""
+        sizes = [rows * self._layers * width for width in self._widths]
+        pieces = self._numbers[: sum(sizes)].split(sizes)
+        return [x.view(self._layers, rows, width) for x, width in zip(pieces, self._widths, strict=True)]
+
+
 @dataclass(slots=True)
 class GpuBatch:
     """The rows of a pass. Shapes: T rows, C conversations; all integers are int32.
@@ -40,8 +65,7 @@ class GpuBatch:
             row's own.
         slots, lengths, places, spares: [C].
         first: [C + 1].
-        u, mixed: float32 [recurrent layers, T, channels]; for the commit, as `gdn.gpu.window` leaves them.
-        steps: float32 [recurrent layers, T, nv * d], likewise; decay: [recurrent layers, T, nv].
+        u, mixed, steps, decay: for the commit, see `Kept`.
         normed: float32 [T, S*H], of the n-gram embedding; set by the pass, None without one.
         left: float32 [attention layers, ratio-1, id], of more rows than a window may have, all of one conversation: raw
             indexer keys of the block that they leave open. None of a window, whose keys are where they stay.
@@ -81,26 +105,26 @@ class GpuBatch:
     asked: Any = None
 
     @classmethod
-    def empty(cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device) -> "GpuBatch":
-        """Room for passes of one shape."""
+    def empty(
+        cls, counts: tuple[int, ...], c: ModelConfig, device: torch.device, kept: "Kept | None" = None
+    ) -> "GpuBatch":
+        """Room for passes of one shape; of its own, or with what others keep for their commit."""
         numbers = torch.zeros(sum(sizes(counts)), dtype=torch.int32, device=device)
         on_gpu = device.type == "cuda"
         staged = torch.zeros(len(numbers), dtype=torch.int32, pin_memory=on_gpu)
-        return cls.over(counts, c, numbers, staged, torch.cuda.Event() if on_gpu else None)
+        return cls.over(counts, c, numbers, staged, torch.cuda.Event() if on_gpu else None, kept)
 
     @classmethod
     def over(
-        cls, counts: tuple[int, ...], c: ModelConfig, numbers: Tensor, staged: Tensor, copied: torch.cuda.Event | None
-    ) -> "GpuBatch":
+        cls, counts: tuple[int, ...], c: ModelConfig, numbers: Tensor, staged: Tensor, copied: torch.cuda.Event | None,
+        kept: "Kept | None" = None,
+    ) -> "GpuBatch":  # fmt: skip
         """The same in numbers that are there: `sizes` of them, on the device and staged."""
-        rows, g, device = sum(counts), c.gdn, numbers.device
+        rows, device = sum(counts), numbers.device
         assert rows <= WINDOW_ROWS or len(counts) == 1, "long passes are of one conversation"
-        layers = sum(mixer is Mixer.GDN for mixer in c.mixers)
-
-        def room(*shape: int) -> Tensor:
-            return torch.empty((layers, rows, *shape), dtype=torch.float32, device=device)
-
-        keys = (len(c.mixers) - layers, c.qsa.ratio - 1, c.qsa.id) if rows > WINDOW_ROWS else None
+        u, mixed, steps, decay = (kept or Kept(rows, c, device)).of(rows)
+        attention = sum(mixer is not Mixer.GDN for mixer in c.mixers)
+        keys = (attention, c.qsa.ratio - 1, c.qsa.id) if rows > WINDOW_ROWS else None
         split = numbers.split(sizes(counts))
         ids, owner, positions, starts, homes, begins, seen, slots, lengths, places, spares, first = split
         return cls(
@@ -120,10 +144,10 @@ class GpuBatch:
             places=places,
             spares=spares,
             first=first,
-            u=room(g.channels),
-            mixed=room(g.channels),
-            steps=room(g.nv * g.d),
-            decay=room(g.nv),
+            u=u,
+            mixed=mixed,
+            steps=steps,
+            decay=decay,
             left=None if keys is None else torch.empty(keys, dtype=torch.float32, device=device),
         )
 

@@ -13,11 +13,11 @@ from strata.errors import RequestError, TierError
 from strata.model.candidates import Candidates, Wish
 from strata.model.config import ModelConfig
 from strata.model.decision import Decision, Drawn, Greedy, Undecided
-from strata.model.ops import Pass, Segment
+from strata.model.ops import WINDOW_ROWS, Pass, Segment
 from strata.model.tally import Tally
 from strata.ops.gdn import gpu as gdn
 from strata.ops.gpu.ahead import Following
-from strata.ops.gpu.batch import GpuBatch, GpuPass
+from strata.ops.gpu.batch import GpuBatch, GpuPass, Kept
 from strata.ops.gpu.choice import STOPS, TOP, Choice
 from strata.ops.gpu.layers import Layers
 from strata.ops.gpu.look import Look
@@ -29,6 +29,7 @@ from strata.ops.ngram import gpu as ngram
 from strata.ops.prompt.batch import PromptBatch, PromptPass
 from strata.ops.prompt.ops import Prompt
 from strata.ops.prompt.stream.streaming import Streaming
+from strata.ops.tiers.loan import Loan
 from strata.ops.tiers.tier import Tier
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class GpuOps(Layers):
         super().__init__(config, pool, device, graphs=graphs)
         self.tier = tier
         self.drafts: DraftHead | None = None
+        self._loan: Loan | None = None
         self._windows: dict[tuple[int, ...], GpuBatch] = {}
+        self._kept: Kept | None = None
         self.recorded: dict[tuple[int, ...], tuple[Recording, Tensor]] = {}
         self._following = Following(config.qsa.ratio)
         self._met: set[tuple[int, ...]] = set()
@@ -103,7 +106,7 @@ class GpuOps(Layers):
         return self._pool.fits(needs)
 
     def begin(self, segments: Sequence[Segment], *, window: bool) -> GpuBatch | PromptBatch:
-        """See `Ops.begin`. Windows of one shape share their memory; the newest one's is valid.
+        """See `Ops.begin`. Windows share their memory, whatever their shape; the newest one's is valid.
 
         Prompt passes have kernels of their own, on tensor cores; a card without those reads prompts as windows.
         """
@@ -118,7 +121,10 @@ class GpuOps(Layers):
         counts = tuple(len(segment.ids) for segment in segments)
         batch = self._windows.get(counts) if window else None
         if batch is None:
-            batch = GpuBatch.empty(counts, self._c, self._device)
+            kept = None
+            if window:
+                kept = self._kept = self._kept or Kept(WINDOW_ROWS, self._c, self._device)
+            batch = GpuBatch.empty(counts, self._c, self._device, kept)
             if window:
                 self._windows[counts] = batch
         batch.fill(segments, self._c.qsa.ratio, self._pool)
@@ -129,21 +135,40 @@ class GpuOps(Layers):
         """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
         return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def lacks(self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL) -> None:
+    def lacks(
+        self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL, loan: Loan | None = None
+    ) -> None:
         """Say what prompts do not find on the device.
 
         Args:
             experts: through which those come that have no slot.
             table: the n-gram table (`strata.ops.ngram.host`).
             rows: of the longest pass that there is memory for. Where experts come, each moves all of them.
+            loan: from which long ones have their memory; None where it is there all the time.
         """
         if self._prompt is None:
             return
+        self._loan = loan
+        if loan is not None:
+            loan.forget = self._prompt.forget
         self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
         if self._reads_prompts:
             self._prompt.most = self.pass_rows = rows if experts is None else experts.pass_rows(rows)
+
+    def ready(self, rows: int) -> int:
+        """See `Ops.ready`."""
+        return rows if self._loan is None else self._loan.ready(rows)
+
+    def shorten(self, rows: int, why: str) -> bool:
+        """See `Ops.shorten`."""
+        if self._loan is None or not self._loan.shorten(rows, why):
+            return False
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # the pass that was given up
+            torch.cuda.empty_cache()
+        return True
 
     def over(self, batch: GpuBatch | PromptBatch) -> "GpuOps | Prompt":
         """See `Ops.over`."""
@@ -177,7 +202,8 @@ class GpuOps(Layers):
             self._met.add(batch.counts)
             return self._whole(batch, body, head)
         if recorded is None:
-            recording = self._recording = Recording()
+            # Windows follow one another, whatever their shape, and nobody reads an older one's numbers (`begin`).
+            recording = self._recording = Recording(next((one for one, _ in self.recorded.values()), None))
             self._mixers_met = 0
             try:
                 with recording.capture():

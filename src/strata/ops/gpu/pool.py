@@ -89,6 +89,14 @@ class GpuState:
 class Pool:
     """Memory for a number of conversations of together so many cells.
 
+    Args:
+        config: dimensions.
+        device: where it is.
+        slots: most conversations.
+        cells: of attention.
+        kv: of `KINDS`, or float32.
+        ahead: a place more: beside a single conversation's and its window's, for the window that is launched ahead.
+
     Attributes:
         config: dimensions.
         states: float32 [places, recurrent layers, nv, d, d].
@@ -104,9 +112,16 @@ class Pool:
     """
 
     def __init__(
-        self, c: ModelConfig, device: torch.device, *, slots: int, cells: int, kv: torch.dtype = torch.bfloat16
+        self,
+        config: ModelConfig,
+        device: torch.device,
+        *,
+        slots: int,
+        cells: int,
+        kv: torch.dtype = torch.bfloat16,
+        ahead: bool = False,
     ) -> None:
-        self.config = c
+        self.config = c = config
         pages = -(-cells // PAGE)
         self.cells = pages * PAGE
         self.most_pages = -(-c.context // PAGE)
@@ -114,7 +129,7 @@ class Pool:
         def zeros(name: str) -> list[Tensor]:
             return [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in shapes[name]]
 
-        shapes = _shapes(c, slots, pages, kv)
+        shapes = _shapes(c, slots, pages, kv, ahead=ahead)
         (self.states,), (self.tails,), (self.table,) = zeros("states"), zeros("tails"), zeros("table")
         self.keys, self.values, self.blocks = (zeros(name) for name in ("keys", "values", "blocks"))
         (self.raw,), (self.ngram_tails,), (self.history,) = zeros("raw"), zeros("ngram_tails"), zeros("history")
@@ -275,7 +290,7 @@ def pool_bytes(c: ModelConfig, *, slots: int, cells: int, kv: torch.dtype = torc
 
 
 def _shapes(
-    c: ModelConfig, slots: int, pages: int, kv: torch.dtype
+    c: ModelConfig, slots: int, pages: int, kv: torch.dtype, *, ahead: bool = False
 ) -> dict[str, list[tuple[tuple[int, ...], torch.dtype]]]:
     """Shapes and types of everything, by name."""
     g, q = c.gdn, c.qsa
@@ -287,7 +302,7 @@ def _shapes(
     row = (q.nkv, q.hd) if eight is None else eight.stored(q.nkv, q.hd)
     cells: list[tuple[tuple[int, ...], torch.dtype]] = [((pages, PAGE, *row), kv)] * attention
     return {
-        "states": [((slots + min(slots, WINDOW_CONVERSATIONS), recurrent, g.nv, g.d, g.d), f32)],
+        "states": [((slots + min(slots, WINDOW_CONVERSATIONS) + ahead, recurrent, g.nv, g.d, g.d), f32)],
         "tails": [((slots, recurrent, g.conv - 1, g.channels), f32)],
         "keys": cells,
         "values": cells,

@@ -29,6 +29,9 @@ LONGEST = 8192
 PART = 512
 """Rows of a pass for which queries and n-grams, wider than the streams, are there at a time. It changes no byte."""
 
+ROOM = 512
+"""Passes that are longer than those before make room for a multiple of so many rows."""
+
 SCORES = 1 << 23
 """Scores of a pass that are held at a time."""
 

@@ -5,7 +5,16 @@ from typing import Any
 from strata.ops.kernels.entry import Kernel
 from strata.ops.prompt import attention, delta, expand, experts, heads, plan, prepare, product, streams
 from strata.ops.prompt.order import order
-from strata.ops.prompt.tiles import Tile, attention_tile, dense_tile, exact_tile, expert_tile, low_tile, mean_tile
+from strata.ops.prompt.tiles import (
+    Tile,
+    attention_tile,
+    dense_tile,
+    exact_tile,
+    expert_options,
+    expert_tile,
+    low_tile,
+    mean_tile,
+)
 
 FIRST = 80
 """Compute capability times ten from which prompts have kernels of their own: tensor cores for float16 in Triton."""
@@ -43,10 +52,10 @@ CORE = frozenset(
 
 def _kernel(
     name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 4, stages: int = 1,
-    aligned: tuple[str, ...] = (),
+    aligned: tuple[str, ...] = (), **more: Any,
 ) -> Kernel:  # fmt: skip
     pointers = tuple(key for key, kind in signature.items() if kind.startswith("*"))
-    options = {"num_stages": stages, "enable_fp_fusion": False}
+    options = {"num_stages": stages, "enable_fp_fusion": False, **more}
     return Kernel(
         f"prompt.{name}", function, signature, constants, pointers + aligned, warps, normative=False, options=options
     )
@@ -106,18 +115,19 @@ def _experts(arch: int) -> list[Kernel]:
     found = []
     for room in _ROOMS:
         tile = expert_tile(arch, room, 10, 512)
+        limit = {key: value for key, value in expert_options(arch, tile).items() if key == "maxnreg"}
         shape = {"BM": tile, "EVEN": True, "SCALED": False}
         found += [
             _kernel(
                 f"gate_up.{kind}.{room}", experts.gate_up, up, shape | {"GATE": kind, "UP": kind},
-                aligned=("stride", "up_at"),
+                aligned=("stride", "up_at"), **limit,
             )
             for kind in ("IQ3_XXS", "Q4_K", "IQ2_S")
         ]  # fmt: skip
         found += [
             _kernel(
                 f"down.{kind}.{room}", experts.down, down, shape | {"KIND": kind},
-                aligned=("stride", "down_at"),
+                aligned=("stride", "down_at"), **limit,
             )
             for kind in ("IQ4_NL", "Q8_0")
         ]  # fmt: skip

@@ -1,5 +1,6 @@
 """What a window launches besides products, at the shapes of the real model."""
 
+from dataclasses import replace
 from typing import Any
 
 from strata.model.candidates import MOST
@@ -25,9 +26,12 @@ _STREAMS = {"H": 2560, "S": 4, "BLOCK": 4096}
 _CELLS = {"slots": _I, "seen": _I, "pages": _I, "page_count": "i32"}
 
 
-def _kernel(name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 1) -> Kernel:
+def _kernel(
+    name: str, function: Any, signature: dict[str, str], constants: dict[str, Any], warps: int = 1, registers: int = 0
+) -> Kernel:
     pointers = tuple(key for key, kind in signature.items() if kind.startswith("*"))
-    return Kernel(name, function, signature, constants, pointers, warps, normative=False)
+    found = Kernel(name, function, signature, constants, pointers, warps, normative=False)
+    return replace(found, options=found.options | {"maxnreg": registers}) if registers else found
 
 
 def window(arch: int) -> list[Kernel]:
@@ -127,7 +131,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
         _kernel("qsa.prepare.q8", qsa.prepare, {**given, **_CELLS, **cells, **eight}, heads),
         _kernel("qsa.index", qsa.index, {**asked, **_CELLS, "begins": _I, **pooled}, indexed),
         _kernel("qsa.score", qsa.score, score, budget | tiles | lots, 4),
-        _kernel("qsa.choose", qsa.choose, scored, budget | tiles, 16),
+        _kernel("qsa.choose", qsa.choose, scored, budget | tiles, 16, 64),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),

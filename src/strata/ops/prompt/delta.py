@@ -26,10 +26,10 @@ def _rows(lengths, counts, chunk):
 
 
 @triton.jit
-def _merged(system, wide, SIZE: tl.constexpr):
-    """From inverses of the diagonal's blocks of ``SIZE`` to those of twice the size."""
+def _merged(system, wide, step):
+    """From inverses of the diagonal's blocks of ``2**step`` to those of twice the size."""
     row, column = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
-    below = (row // SIZE == column // SIZE + 1) & (row // (2 * SIZE) == column // (2 * SIZE))
+    below = (row >> step == (column >> step) + 1) & (row >> (step + 1) == column >> (step + 1))
     nothing = tl.zeros((64, 64), tl.float32)
     part = precise(tl.load(system + row * 64 + column, mask=below, other=0.0), wide, nothing)
     return wide - precise(wide, part, nothing)
@@ -47,7 +47,10 @@ def _inverse(system):
         t = t - tl.where(i == row, tl.sum(weights[:, :, None] * t, 1)[:, None, :], 0.0)
     diagonal = (tl.arange(0, 4)[:, None] == tl.arange(0, 4)[None, :])[:, None, :, None]
     wide = tl.reshape(tl.where(diagonal, t[:, :, None, :], 0.0), (64, 64))
-    return _merged(system, _merged(system, wide, 16), 32)
+    # As a loop: one behind the other the compiler has both in registers at once, and 648 bytes a thread beside them.
+    for step in range(4, 6):
+        wide = _merged(system, wide, step)
+    return wide
 
 
 @triton.jit

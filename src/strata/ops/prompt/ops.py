@@ -19,7 +19,7 @@ from strata.model.config import ModelConfig
 from strata.model.ops import Segment
 from strata.ops.experts.slots import Slots
 from strata.ops.gpu.pool import GpuState, Pool
-from strata.ops.gpu.size import PART, SCORES, USUAL, widest
+from strata.ops.gpu.size import PART, ROOM, SCORES, USUAL, widest
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
 from strata.ops.moe import gpu as moe
@@ -106,7 +106,7 @@ class Prompt:
                 batch = self._kept[shape] = PromptBatch.empty(*shape, c, self._pool, self._device)
         else:
             if count > self._longest:
-                self._make_room(min(self.most, _power(count)))
+                self._make_room(min(self.most, -(-count // ROOM) * ROOM))
             batch = PromptBatch.empty(count, blocks, c, self._pool, self._device)
         batch.fill(segment, c.qsa.ratio, self._pool)
         return batch
@@ -122,6 +122,10 @@ class Prompt:
         pairs = rows * self._c.moe.topk
         both = [self._half(pairs, self._c.H) for _ in range(2)]
         del both
+
+    def forget(self) -> None:
+        """The memory of long passes goes: the next one makes room anew."""
+        self._longest = RECORDED
 
     def layer(self, batch: PromptBatch, number: int) -> None:
         """See `Ops.layer`: the host runs ahead of the device."""

@@ -29,6 +29,7 @@ class Landing:
         device: where slots are.
         cuts: see `strata.ops.tiers.copies.runs`.
         places: how many.
+        memory: uint8, instead of memory of its own: as many places as it holds.
         each: programs for each multiprocessor.
         copies: what copies; None for what suits the device.
     """
@@ -41,13 +42,16 @@ class Landing:
         cuts: NDArray[np.int64],
         *,
         places: int = LANDING,
+        memory: Tensor | None = None,
         each: int = PER_PROCESSOR,
         copies: Copier | None = None,
     ) -> None:
         self.most, self._cuts, self._programs = most, cuts, programs_of(device, each)
         self._copies = copier(device) if copies is None else copies
         heaviest = max(source.nbytes for source in sources)
-        self._places = torch.zeros((places, most * heaviest), dtype=torch.uint8, device=device)
+        if memory is None:
+            memory = torch.zeros(places * most * heaviest, dtype=torch.uint8, device=device)
+        self._places = memory[: len(memory) // (most * heaviest) * most * heaviest].view(-1, most * heaviest)
         self._sizes = {source.layout: tuple(rows * size for rows, size in stored(source.layout)) for source in sources}
         self._at = {kind: _at(sizes, most).to(device) for kind, sizes in self._sizes.items()}
         self._numbers = torch.arange(most, dtype=torch.int32, device=device)

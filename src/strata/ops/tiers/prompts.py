@@ -1,6 +1,6 @@
 """Experts in tiers for prompt passes: those without a slot come through a ring (`strata.ops.prompt.stream`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ from torch import Tensor
 from strata.errors import TierError
 from strata.memory.errors import StorageError
 from strata.ops.experts.slots import SlotLayout
+from strata.ops.prompt.stream.lanes import DeviceLanes, InOrder, Lanes
 from strata.ops.prompt.stream.ring import Experts, Ring
 from strata.ops.prompt.stream.split import Costs
 from strata.ops.prompt.stream.streaming import Streaming
 from strata.ops.tiers.landing import PER_PROCESSOR, Landing
+from strata.ops.tiers.loan import Loan
 from strata.ops.tiers.measure import copy_cost
-from strata.ops.tiers.sizes import BUFFERS, LANDING
+from strata.ops.tiers.sizes import HALVES, LANDING
 from strata.ops.tiers.tier import Tier
 
 LINK = 25e3
@@ -101,10 +103,12 @@ def streaming(
     topk: int,
     device: torch.device,
     *,
-    buffers: int = BUFFERS,
+    buffers: int = 0,
     landing: int = LANDING,
     each: int = PER_PROCESSOR,
     disk: float = DISK,
+    wide: int = 0,
+    loan: Loan | None = None,
 ) -> Streaming:
     """What prompts ask about a tier's experts.
 
@@ -113,23 +117,78 @@ def streaming(
         moes: each layer's experts on the device.
         topk: experts a row visits.
         device: where slots are.
-        buffers: of the ring.
-        landing: places for a group each before it.
+        buffers: of a ring of its own; 0 for one in the room that windows have.
+        landing: places for a group each before a ring of its own.
         each: programs for each multiprocessor that make planes there.
         disk: bytes a microsecond that come from the disk.
+        wide: buffers of the ring for long passes, when there is memory for it.
+        loan: says when that is; None for never.
 
     Raises:
         TierError: the GPU's driver cannot copy.
     """
-    most = max(1, buffers // 3)
-    largest = max(one.source.layout.nbytes for one in tier.layers)
+    lanes: Lanes = DeviceLanes(device) if device.type == "cuda" else InOrder()
     heaviest = max(one.source.nbytes for one in tier.layers)
-    memory = torch.zeros((buffers + 1) * largest, dtype=torch.uint8, device=device)
-    # Whole slots away from the tier's, so that slots that are lent count from the same place.
-    memory = memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
-    area = Landing([one.source for one in tier.layers], most, device, tier.ram.cuts, places=landing, each=each)
-    ring = Ring(memory, Shelf(tier, area), len(moes), moes[0].slots.experts, most=most)
+
+    def ring(buffers: int) -> tuple[Ring, Landing]:
+        most = max(1, buffers // 3)
+        area = _landing(tier, most, device, each, places=landing)
+        return _ring(_buffers(tier, buffers, device), tier, area, moes, lanes), area
+
+    if buffers:
+        found, area = ring(buffers)
+    else:
+        memory, stage = tier.room_for_ring
+        most = max(1, len(stage) // heaviest // HALVES)
+        area = _landing(tier, most, device, each, memory=stage)
+        found = _ring(memory, tier, area, moes, lanes)
+        tier.rest = found.rest
     link = copy_cost(tier, area) if device.type == "cuda" else heaviest / LINK
     if tier.supply is not None:
         link += tier.supply.absent * heaviest / disk
-    return Streaming(ring, moes, topk, Costs(link=link))
+    longer = None if loan is None or not wide else Borrowed(loan, lambda: ring(wide)[0])
+    return Streaming(found, moes, topk, Costs(link=link), _never if longer is None else longer)
+
+
+class Borrowed:
+    """The ring of long passes, in memory that slots have lent.
+
+    Args:
+        loan: says when there is memory.
+        make: makes it.
+    """
+
+    def __init__(self, loan: Loan, make: Callable[[], Ring]) -> None:
+        self._loan, self._make = loan, make
+        self._ring: Ring | None = None
+        loan.drop = self._drop
+
+    def __call__(self) -> Ring | None:
+        """The ring, for the pass that begins."""
+        if not self._loan.wide:
+            return None
+        if self._ring is None:
+            self._ring = self._make()
+        return self._ring
+
+    def _drop(self) -> None:
+        self._ring = None
+
+
+def _never() -> None:
+    return None
+
+
+def _landing(tier: Tier, most: int, device: torch.device, each: int, **where: Any) -> Landing:
+    return Landing([one.source for one in tier.layers], most, device, tier.ram.cuts, each=each, **where)
+
+
+def _buffers(tier: Tier, buffers: int, device: torch.device) -> Tensor:
+    """Memory of a ring, whole slots away from the tier's, so that slots that are lent count from the same place."""
+    largest = tier.largest_bytes[0]
+    memory = torch.zeros((buffers + 1) * largest, dtype=torch.uint8, device=device)
+    return memory[(tier.largest.data_ptr() - memory.data_ptr()) % largest :][: buffers * largest]
+
+
+def _ring(memory: Tensor, tier: Tier, area: Landing, moes: Sequence[Any], lanes: Lanes) -> Ring:
+    return Ring(memory, Shelf(tier, area), len(moes), moes[0].slots.experts, most=area.most, lanes=lanes)

@@ -66,6 +66,27 @@ class SlotRoom:
         """Bytes that it could take beyond what it has."""
         return self._chunks.free()
 
+    def without(self, slots: Sequence[int], nbytes: int) -> tuple[int, ...]:
+        """As many slots as so many bytes less hold: each class gives the same share of its memory.
+
+        Args:
+            slots: by class.
+            nbytes: to be given at least, of the memory that these slots take.
+
+        Raises:
+            RoomError: they do not take so much.
+        """
+        held = [self._count(size, each) for size, each in zip(self._sizes, slots, strict=True)]
+        left, spare = -(-nbytes // self._chunks.size), sum(held) - len(held)
+        if left > spare:
+            raise RoomError(f"{tuple(slots)} slots do not hold {nbytes:,} bytes that could be given away")
+        found = []
+        for size, each, count in zip(self._sizes, slots, held, strict=True):
+            gives = -(-left * (count - 1) // max(1, spare))  # the first ones a little more, the last one what is left
+            left, spare = left - gives, spare - (count - 1)
+            found.append(min(each, (count - gives) * self._chunks.size // size) if gives else each)
+        return tuple(found)
+
     def set(self, slots: Sequence[int], before: Any = None, spare: int = 0) -> None:
         """Another number of slots.
 
@@ -158,6 +179,14 @@ class FixedRoom:
         """See `SlotRoom.free`."""
         return 0
 
+    def without(self, slots: Sequence[int], nbytes: int) -> tuple[int, ...]:  # noqa: ARG002  # as the other
+        """See `SlotRoom.without`.
+
+        Raises:
+            TierError: always.
+        """
+        raise TierError(f"slots cannot be lent here: {self._why}")
+
     def set(self, slots: Sequence[int], before: Any = None, spare: int = 0) -> None:  # noqa: ARG002  # as the other
         """See `SlotRoom.set`.
 
@@ -186,7 +215,7 @@ def room(
     try:
         chunks = CudaChunks(device)
     except TierError as error:
-        log.warning("slots for experts cannot be given back while the model runs: %s", error)
+        log.warning("slots for experts cannot be given back or lent to long prompts while the model runs: %s", error)
         return FixedRoom(sizes, slots, device, str(error))
     return SlotRoom(chunks, sizes, most, slots)
 

@@ -24,6 +24,7 @@ from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.experts.triton import Plan, down, gate_up
 from strata.ops.matvec.triton import Activations, quantise
 from strata.ops.tiers import kernels
+from strata.ops.tiers.borrowing import Borrowing
 from strata.ops.tiers.bring import Source, sources
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
@@ -53,6 +54,13 @@ MOST_MOVES = 96
 
 LOOKS = 2_000_000
 """The interpreter's patience where nobody says: it has no clock, and a look takes some tens of microseconds."""
+
+
+def _told_nobody() -> None:
+    """Nobody has to be told."""
+
+
+_nothing: Callable[[], None] = _told_nobody
 
 
 class Cache(Protocol):
@@ -126,6 +134,8 @@ class Tier:
         still: learn nothing and move nothing.
         costs: microseconds of both sides, once they are measured.
         miss: seconds that one miss more adds to a window, by the costs in force.
+        borrowing: what of the slots' memory a long prompt has meanwhile.
+        rest: called before a window, which takes room that a prompt's ring may have had.
     """
 
     def __init__(
@@ -157,6 +167,8 @@ class Tier:
         self.costs: Costs | None = None
         self._lent: list[int] = []
         self._quiet = 0
+        self.borrowing = Borrowing(self, device)
+        self.rest = _nothing
         count, first = len(given), given[0]
         each = experts[0].gate.experts
         self._device, self._on_gpu = device, device.type == "cuda"
@@ -184,7 +196,12 @@ class Tier:
         sizes = [given[classes.index(i)].nbytes for i in range(len(slots))]
         most = [max(number, classes.count(i) * each) for i, number in enumerate(slots)]
         self.room = room_for(sizes, most, slots, device)
-        self._scratch = torch.zeros(room * widest, dtype=torch.uint8, device=device)
+        self._largest = max(range(len(slots)), key=lambda kind: given[classes.index(kind)].nbytes)
+        self.largest = self.room.arrays[self._largest]
+        self.largest_bytes = widest, heaviest
+        # Whole slots away from the largest, so that slots that a prompt's ring borrows count from the same place.
+        scratch = torch.zeros((room + 1) * widest, dtype=torch.uint8, device=device)
+        self._scratch = scratch[(self.largest.data_ptr() - scratch.data_ptr()) % widest :][: room * widest]
         self._stage = torch.zeros(room * heaviest, dtype=torch.uint8, device=device)
         self._link = _LinkLists.empty(self._mailbox.pairs, device)
         self.layers = [
@@ -195,8 +212,6 @@ class Tier:
             )
             for i, (source, kind, expert) in enumerate(zip(by_layer, classes, experts, strict=True))
         ]  # fmt: skip
-        self._largest = max(range(len(slots)), key=lambda kind: given[classes.index(kind)].nbytes)
-        self.largest = self.room.arrays[self._largest]
         at = None if self.supply is None else self.supply.at
         self._mover = Mover(by_layer, [self.room.arrays[kind] for kind in classes], device, at)
         self.host = HostLoop(self._mailbox, self._box.numpy(), experts, o.cpus, addresses=ram.addresses, disk=ram.stock)
@@ -238,6 +253,7 @@ class Tier:
             self._recover()
         self._land()
         self._send()
+        self.rest()
         self.host.ring()
 
     def end(self, *, window: bool) -> None:
@@ -270,8 +286,9 @@ class Tier:
         if fresh:
             self._windows += 1
             self._quiet += 1
-            if self._lent and self._quiet >= QUIET:
+            if self._quiet >= QUIET and (self._lent or self.borrowing.nbytes):
                 self._take_back(self._lent)
+                self.borrowing.give_back()
             visited = self._visited()
             self.cache.seen(visited)
             if self.supply is not None:
@@ -315,13 +332,20 @@ class Tier:
             RoomError: there is not so much memory; nothing has changed.
             TierError: the system cannot take slots away, or there can never be so many.
         """
+        self.borrowing.let_go()
+        self.set_slots(slots, spare)
+        self.borrowing.end()  # a prompt borrows anew with its next pass
+
+    def set_slots(self, slots: Sequence[int], spare: int = 0) -> None:
+        """See `resize`, which says how many there are where nothing is borrowed."""
         before = self.room.slots
 
         def go() -> None:
             self._land(wait=True)
-            self._take_back(self._lent)  # a prompt borrows anew with its next pass
+            self._take_back(self._lent)
             for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
                 if new < old:
+                    self._gather(kind, new)
                     self.cache.resize(kind, new)
             self._send()
             if self._on_gpu:
@@ -331,6 +355,28 @@ class Tier:
         for kind, (old, new) in enumerate(zip(before, slots, strict=True)):
             if new > old:
                 self.cache.resize(kind, new)
+
+    def _gather(self, kind: int, slots: int) -> None:
+        """The experts of a class that are worth most come to lie before a slot, in place of those worth least.
+
+        Copies are launched where passes are, so those before have read what lay there. 350 of 2 MB are a millisecond.
+        """
+        gather = getattr(self.cache, "gather", None)
+        array = self.room.arrays[kind]
+        for source, to in () if gather is None else gather(kind, slots):
+            array[to].copy_(array[source], non_blocking=True)
+
+    @property
+    def room_for_ring(self) -> tuple[Tensor, Tensor]:
+        """Where the link brings what windows miss, uint8; between windows it is a prompt's.
+
+        Slots of the largest layers, whole ones away from those of `largest`; and blocks as the file has them.
+        """
+        return self._scratch, self._stage
+
+    def prompted(self) -> None:
+        """A prompt is being read: what it has of slots comes back only after as many windows as are `QUIET`."""
+        self._quiet = 0
 
     @property
     def windows(self) -> int:

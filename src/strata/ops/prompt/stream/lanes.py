@@ -14,8 +14,8 @@ from strata.ops.prompt.stream.told import sent
 class Lanes(Protocol):
     """A stream that copies and one that makes slots of what was copied, beside the one that computes."""
 
-    def copying(self, body: Callable[[], None], after: Any) -> Any:
-        """Hand a copy over; it begins after an event. Returns an event of its end."""
+    def copying(self, body: Callable[[], None], *after: Any) -> Any:
+        """Hand a copy over; it begins after some events. Returns an event of its end."""
         ...
 
     def making(self, body: Callable[[], None], *after: Any) -> Any:
@@ -47,9 +47,9 @@ class DeviceLanes:
         self._copies = torch.cuda.Stream(device)
         self._makes = torch.cuda.Stream(device, priority=-1)
 
-    def copying(self, body: Callable[[], None], after: Any) -> Any:
+    def copying(self, body: Callable[[], None], *after: Any) -> Any:
         """See `Lanes.copying`."""
-        return _run(self._copies, body, (after,))
+        return _run(self._copies, body, after)
 
     def making(self, body: Callable[[], None], *after: Any) -> Any:
         """See `Lanes.making`."""
@@ -84,9 +84,9 @@ def _run(stream: Any, body: Callable[[], None], after: tuple[Any, ...]) -> Any:
 class InOrder:
     """Everything when it is handed over: for the CPU, where Triton's interpreter computes."""
 
-    def copying(self, body: Callable[[], None], after: Any) -> Any:
+    def copying(self, body: Callable[[], None], *after: Any) -> Any:
         """See `Lanes.copying`."""
-        return self.making(body, after)
+        return self.making(body, *after)
 
     def making(self, body: Callable[[], None], *after: Any) -> Any:
         """See `Lanes.making`."""

@@ -133,6 +133,8 @@ class Ring:
         self._lists: tuple[int, Tensor] | None = None  # buffers of each group, from a group on
         # Of each landing place: when it is free again. It goes on from pass to pass: one may have been given up.
         self._left: list[Any] = [self._lanes.computed()] * layers.landing
+        self._begun: Any = self._left[0]  # before it, memory may have been somebody else's
+        self._busy = False
         self._came: dict[int, Any] = {}  # of groups that were fetched and are not made
         self._made: dict[int, Any] = {}
         self._free: dict[int, Any] = {}
@@ -184,7 +186,8 @@ class Ring:
         """
         self._schedule = Schedule(self.buffers, self.most)
         # Whatever passes before have in the buffers is computed before this event.
-        self._came, self._made, self._free = {}, {}, {-1: self._lanes.computed()}
+        self._begun, self._busy = self._lanes.computed(), True
+        self._came, self._made, self._free = {}, {}, {-1: self._begun}
         self._where.clear()
         self._lists = None
         self._waiting, self._asked, self._fetched, self._done = [], 0, 0, 0
@@ -195,6 +198,13 @@ class Ring:
         if missing is not None:
             self._place(range(self._count))
         self._issue()
+
+    def rest(self) -> None:
+        """Between passes: what is computed from now on begins after all that is under way, if one was given up."""
+        if self._busy:
+            for event in (*self._came.values(), *self._left):
+                self._lanes.wait(event)
+        self._busy = False
 
     def want(self, layer: int, experts: Sequence[int]) -> None:
         """A layer wants these, some of those that it lacks."""
@@ -247,7 +257,7 @@ class Ring:
         self._fetched += 1
         self._asked = max(self._asked, self._fetched)
         body = partial(self._layers.fetch, group.layer, group.experts, place)
-        self._came[group.number] = self._lanes.copying(body, self._left[place])
+        self._came[group.number] = self._lanes.copying(body, self._left[place], self._begun)
         return True
 
     def _make(self) -> bool:

@@ -27,6 +27,7 @@ class Streaming:
         moes: each layer's experts; their `slots` say whose they are.
         topk: experts a row visits.
         costs: measured.
+        wide: another ring for a pass that begins, if there is one.
 
     Attributes:
         share: of the missing experts that rows visit, as learned.
@@ -35,8 +36,11 @@ class Streaming:
         brought: experts that came.
     """
 
-    def __init__(self, ring: Ring, moes: Sequence[Any], topk: int, costs: Costs) -> None:
-        self._ring, self._costs = ring, costs
+    def __init__(
+        self, ring: Ring, moes: Sequence[Any], topk: int, costs: Costs, wide: Callable[[], Ring | None] = lambda: None
+    ) -> None:
+        self._own = self._ring = ring
+        self._costs, self._wide = costs, wide
         self._kept = [moe.slots for moe in moes]  # an object's number is its own only as long as it lives
         self._numbers = {id(slots): number for number, slots in enumerate(self._kept)}
         self._device = self._kept[0].slot_of.device
@@ -63,6 +67,7 @@ class Streaming:
 
     def begin(self, rows: int) -> None:
         """A pass of so many rows begins; which experts are here does not change until it ends."""
+        self._ring = self._wide() or self._own
         missing = self._ring.missing()
         self._learn()
         self._ask = not all_at_once(rows, self.share.of(rows), [len(one) for one in missing], self._costs)
