@@ -56,6 +56,10 @@ def test_a_conversation_comes_back_at_the_pace_of_disk_and_link():
     assert restored(speeds, part, disk=False)["bound"] == pytest.approx(35, abs=0.1)
     assert restored(speeds, part, disk=True)["bound"] == pytest.approx(395, abs=1)
     assert restored(speeds, part | {"facts": None}, disk=True) is None
+    eight = bounds({"bandwidths": speeds, "restore": part | {"q8": {"bytes": 0.9e9}}})
+    assert eight["restore_ram_q8_ms"]["bound"] == pytest.approx(17.5, abs=0.1)
+    assert eight["restore_disk_q8_ms"]["bound"] == pytest.approx(197.5, abs=1)
+    assert "restore_ram_q8_ms" not in bounds({"bandwidths": speeds, "restore": part})
 
 
 def test_all_that_is_known_gets_a_bound_and_nothing_else():

@@ -27,12 +27,16 @@ def test_from_memory_and_from_files(network, tmp_path):
     )  # fmt: skip
     found = restore.restore(session)
     assert found["bytes"] > 0
+    times = {"ram_ms", "disk_ms", "ram_q8_ms", "disk_q8_ms"}
     assert {name: len(some) for name, some in found["rounds"].items()} == dict.fromkeys(
-        ("ram_ms", "disk_ms", "ram_parts_ms", "disk_parts_ms"), 1
+        times | {"ram_parts_ms", "disk_parts_ms"}, 1
     )
+    assert (found["keys_and_values"], found["q8"]["keys_and_values"]) == ("f32", "q8")
+    assert found["q8"]["bytes"] < found["bytes"] < 1e9 * found["files_gb"] + 1e6
+    assert found["files"] == found["q8"]["files"] == 2
     assert all(value > 0 for value in found["rounds"]["ram_ms"] + found["rounds"]["disk_ms"])
     assert all(one["state"] > 0 and one["start"] > 0 for one in found["rounds"]["disk_parts_ms"])
-    assert found["medians"].keys() == {"ram_ms", "disk_ms"}
+    assert found["medians"].keys() == times
     assert len(kept) == 1
     assert list(tmp_path.iterdir()) == []
 

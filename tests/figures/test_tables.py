@@ -60,7 +60,11 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
             "prompt_cap24": {"medians": {"200": 987.6}, "brought": {"200": 14321}},
             "restore": {
                 "bytes": 1.17e9,
-                "rounds": {"ram_ms": [50.0, 61.0, 70.0], "ram_parts_ms": [{"state": 31.5, "token": 12.0}]},
+                "q8": {"bytes": 0.74e9},
+                "rounds": {
+                    "ram_ms": [50.0, 61.0, 70.0], "ram_parts_ms": [{"state": 31.5, "token": 12.0}],
+                    "ram_q8_ms": [43.25], "disk_q8_ms": [], "disk_ms": [],
+                },
             },
             "host": {"layers": [{"mix": "A/B/C", "experts": 10, "microseconds": 412.0, "gb_per_s": 52.8}]},
             "nodes": {"none": {"1": 1200, "4": None}},
@@ -85,6 +89,7 @@ def test_all_tables_are_filled_and_writing_twice_changes_nothing():
         "6,543",
         "14,321",
         "61.0",
+        "| ram, keys and values in eight bits | 0.74 |  |  | 43.2 |",
         "31.5",
         "52.8",
         "NVIDIA H200",

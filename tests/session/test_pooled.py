@@ -3,6 +3,7 @@
 import gc
 import logging
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -21,11 +22,14 @@ from strata.loading.cache import cached_as
 from strata.model import Network, snapshot
 from strata.model.snapshot import SnapshotError
 from strata.ops import bind
+from strata.ops.gpu import blocks
 from strata.ops.gpu import parts as gpu_parts
+from strata.ops.gpu.blocks import Blocks
 from strata.ops.gpu.pool import PAGE, Pool, pool_bytes
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.network import network, prompt
+from support.pins import Event, Runtime
 from support.pooled import pooled
 from support.serving import Alone, answer, drain, finish, ids, run
 
@@ -101,6 +105,39 @@ def test_an_answer_that_an_error_ends_leaves_the_device_at_once(monkeypatch, whe
         gc.enable()
     assert [finish(events).reason.name for events in found] == ["ERROR", "ERROR", "LENGTH"]
     assert str(error) in str(finish(found[0]).error)
+
+
+def test_what_is_kept_lies_in_pinned_blocks_within_the_budget(tmp_path) -> None:
+    """All of it and nothing else; blocks go when parts go, and the device has read them."""
+    net, runtime, events = pooled(network("other"), slots=3, cells=1024), Runtime(), []
+
+    def mark() -> Event:
+        events.append(Event())
+        return events[-1]
+
+    memory = net.ops.pool.memory = Blocks(runtime, mark)
+    texts = [prompt("other", 150, seed=seed) for seed in range(3)]
+    texts.append([*texts[0][:100], *texts[1][:50]])  # parts in the middle of an edge
+    ram = 700_000
+    scheduler = Scheduler(net, Options(folder=tmp_path, reserve=0, rows=STEP, step=STEP, ram=ram))
+    store, alone, back = scheduler._store, Alone(network("other")), 0
+    for turn in range(12):
+        asked = request(f"{turn}", texts[turn % 4], 3)
+        events_of = run(scheduler, asked)[asked.id]
+        assert answer(events_of) == alone(asked)
+        back += finish(events_of).usage.cached_tokens > 0
+        while store._folder.pending:
+            time.sleep(0.001)
+        for event in events:
+            event.over = True
+        store.trim()
+        store.catch_up()
+        parts = [part for node in store._tree for part in (node.rows, node.checkpoint) if part and part.content]
+        assert memory.lent == sum(part.bytes for part in parts) == store.ram_bytes <= ram
+        assert memory.nbytes == sum(runtime.pinned.values()) <= ram
+    assert back >= 8
+    assert store.counts.restored > 0, "some came from files"
+    scheduler.close()
 
 
 def test_files_of_the_other_device_are_kept_apart(tmp_path) -> None:
@@ -208,10 +245,28 @@ class PoolMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.config = network("other").config
         self.pool = Pool(self.config, torch.device("cpu"), slots=3, cells=6 * PAGE, kv=torch.float32)
+        self.runtime, self.events, self.limit = Runtime(), [], 200_000
+        self.memory = self.pool.memory = Blocks(self.runtime, self.mark)
+        self.memory.keep_within(self.limit)
         self.states: dict[int, object] = {}
         self.contents: dict[int, dict[str, torch.Tensor]] = {}
         self.saved: list[tuple[snapshot.Span, snapshot.Checkpoint, dict[str, torch.Tensor]]] = []
         self.count = 0
+
+    def mark(self) -> Event:
+        self.events.append(Event())
+        return self.events[-1]
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def forget(self, data) -> None:
+        """Of what is kept; the device may still be copying from it."""
+        self.saved.pop(data.draw(st.integers(0, len(self.saved) - 1)))
+
+    @precondition(lambda self: self.events)
+    @rule()
+    def device_goes_on(self) -> None:
+        self.events.pop(0).over = True
 
     def pages(self) -> int:
         return sum(-(-state.length // PAGE) for state in self.states.values())
@@ -292,7 +347,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.saved)
     @rule(data=st.data())
     def restore(self, data) -> None:
-        spans, end, known = data.draw(st.sampled_from(self.saved))
+        spans, end, known = self.saved[data.draw(st.integers(0, len(self.saved) - 1))]
         state = self.pool.new_state()
         if len(self.states) == 3 or self.pages() + -(-end.length // PAGE) > 6:
             with pytest.raises(RequestError):
@@ -318,6 +373,26 @@ class PoolMachine(RuleBasedStateMachine):
         pages = [page for state in self.states.values() for page in state.pages]
         assert len(set(pages)) == len(pages) == self.pages()
         assert self.pool.free_cells == (6 - len(pages)) * PAGE
+        self.memory.tidy()
+        kept = [one for spans, end, _ in self.saved for one in (*spans, end)]
+        assert self.memory.lent >= sum(one.bytes for one in kept if one.bytes >= blocks.SMALL)
+        assert self.memory.nbytes == sum(self.runtime.pinned.values()) <= max(self.limit, self.memory.lent)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "states"):
+            return
+        self.saved.clear()
+        self.contents.clear()
+        for event in self.events:
+            event.over = True
+        self.memory.tidy()
+        assert self.memory.lent == 0
+
+
+@pytest.fixture(autouse=True)
+def pinned_in_pages(monkeypatch):
+    monkeypatch.setattr(blocks, "SMALL", 1)
+    monkeypatch.setattr(blocks, "GRAIN", 4096)
 
 
 TestPool = PoolMachine.TestCase

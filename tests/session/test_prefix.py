@@ -1,5 +1,6 @@
 """The prefix tree against a dictionary: from (salt, symbols) to what was kept there."""
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from strata.session import prefix
 from strata.session.prefix import Tree
 
 
@@ -44,6 +46,12 @@ class Known:
     used: int
     pins: list = field(default_factory=list)
     marked: bool = False
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch):
+    """Of symbols that are compared at once, so that texts have several."""
+    monkeypatch.setattr(prefix, "RUN", 2)
 
 
 def prefixes(keys) -> set:
@@ -316,3 +324,16 @@ def test_rows_that_cannot_be_had_leave_nothing_behind() -> None:
         tree.insert("picture", (1, 2), fails, Mark(("picture", (1, 2))))
     assert texts(tree) == {"abcd"}
     assert list(tree._roots) == [""]
+
+
+def test_a_long_text_is_found_in_no_time(monkeypatch):
+    """The least of many rounds, for others may be at work: one symbol at a time takes ten times as long."""
+    monkeypatch.undo()
+    tree, text, took = Tree(), [7 * i % 90_001 + 1000 for i in range(32_768)], []
+    node = tree.insert("", text, lambda start, end: Line(tuple(text[start:end]), start), Mark(("", tuple(text))))
+    asked = tuple(int(str(token)) for token in [*text, 5])
+    for _ in range(20):
+        began = time.perf_counter()
+        assert tree.find("", asked, len(asked) - 1) is node
+        took.append(time.perf_counter() - began)
+    assert min(took) < 1.5e-3

@@ -93,7 +93,8 @@ def test_rows_are_kept_once_for_all_that_share_them(states, texts) -> None:
     alone = store.ram_bytes
     keep(store, states, texts, "two", 101)
     apart = sum(node.rows.bytes for node in store._tree if node.start == 70 and list(node.full()) == texts["two"][:101])
-    assert store.ram_bytes == alone + apart + states_checkpoint(states)
+    both = alone + apart + states_checkpoint(states)
+    assert both <= store.ram_bytes < both + 4096, "but for what lies between tables that were split"
     assert 0 < apart < alone
 
 

@@ -35,7 +35,10 @@ def bounds(parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, part, tokens in (("8192_none", "prompt_none", 8192), ("200_cap24", "prompt_cap24", 200)):
         found[f"prompt_{name}_tps"] = prompt(speeds, parts.get(part, {}), tokens)
     for name in ("ram", "disk"):
-        found[f"restore_{name}_ms"] = restored(speeds, parts.get("restore", {}), disk=name == "disk")
+        back = parts.get("restore", {})
+        found[f"restore_{name}_ms"] = restored(speeds, back, disk=name == "disk")
+        eight = back | {"bytes": back.get("q8", {}).get("bytes")}
+        found[f"restore_{name}_q8_ms"] = restored(speeds, eight, disk=name == "disk")
     for name in ("iq3_xxs", "iq4_nl", "q8_0"):
         if "ram_gbs" in speeds:
             found[f"cpu_{name}_gbs"] = {"bound": speeds["ram_gbs"]}

@@ -160,11 +160,16 @@ def restored(part: Mapping[str, Any]) -> str:
     """Where the time goes when a conversation comes back: medians of the pieces."""
     rows = []
     for where in ("ram", "disk"):
-        rounds = part.get("rounds", {}).get(f"{where}_parts_ms", [])
-        if rounds:
-            state, token = (statistics.median(one[what] for one in rounds) for what in ("state", "token"))
-            whole = statistics.median(part["rounds"][f"{where}_ms"])
-            rows.append([where, f"{part['bytes'] / 1e9:.2f}", f"{state:.1f}", f"{token:.1f}", f"{whole:.1f}"])
+        for kind, told in (("", part), ("_q8", part.get("q8", {}))):
+            rounds, pieces_ms = part.get("rounds", {}), ["", ""]
+            if not rounds.get(f"{where}{kind}_ms"):
+                continue
+            if not kind and rounds.get(f"{where}_parts_ms"):
+                seen = rounds[f"{where}_parts_ms"]
+                pieces_ms = [f"{statistics.median(one[what] for one in seen):.1f}" for what in ("state", "token")]
+            whole = statistics.median(rounds[f"{where}{kind}_ms"])
+            name = f"{where}, keys and values in eight bits" if kind else where
+            rows.append([name, f"{told['bytes'] / 1e9:.2f}", *pieces_ms, f"{whole:.1f}"])
     heads = ["from", "GB", "state, ms", "pass over one token, ms", "request to first token, ms"]
     return table(heads, rows) if rows else NOT
 

@@ -46,8 +46,8 @@ class Generation:
         clock: seconds that only grow.
 
     Raises:
-        RequestError: the prompt leaves no room in the context, an id is outside the vocabulary, the state does not hold
-            what it should, or drafts of the head are asked for without one.
+        RequestError: the prompt leaves no room in the context, an id to be read is outside the vocabulary, the state
+            does not hold what it should, or drafts of the head are asked for without one.
     """
 
     def __init__(
@@ -321,8 +321,9 @@ def _check(network: "Network", state: "State", request: Request, first: int, roo
             f"the prompt has {count} tokens{before}, but the context holds {network.config.context} and the "
             "answer needs room for at least one; shorten the prompt"
         )
-    outside = next((i for i in request.prompt if not 0 <= i < network.config.V), None)
-    if outside is not None:
+    unread = request.prompt[first:]  # the others were checked when they were read
+    if min(unread) < 0 or max(unread) >= network.config.V:
+        outside = next(i for i in unread if not 0 <= i < network.config.V)
         raise RequestError(f"token id {outside} is outside the vocabulary of {network.config.V}")
     if request.drafting.depth and request.drafting.head and state.mtp is None:
         raise RequestError("the draft head cannot guess: this network was built without drafts")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from strata.errors import StrataError
+from strata.model.memory import PLAIN, Memory
 from strata.model.rows import Rows
 from strata.model.state import GdnState, QsaState, State
 
@@ -23,6 +24,11 @@ class Parts(Protocol):
     @property
     def length(self) -> int:
         """Tokens."""
+        ...
+
+    @property
+    def memory(self) -> Memory:
+        """Where copies of it best lie."""
         ...
 
     def counts(self) -> Mapping[str, int]:
@@ -64,6 +70,11 @@ class StateParts:
     def length(self) -> int:
         """Tokens."""
         return self._state.length
+
+    @property
+    def memory(self) -> Memory:
+        """Any."""
+        return PLAIN
 
     def counts(self) -> dict[str, int]:
         """Rows of every table."""

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from strata.errors import StrataError
+from strata.model.memory import PLAIN, Memory, taken, together
 from strata.model.parts import COUNTERS, UNSETTLED, Parts, StateParts
 from strata.model.state import State
 
@@ -57,16 +58,19 @@ class Span:
     @cached_property
     def bytes(self) -> int:
         """Memory of the rows."""
-        return _bytes(self.tables)
+        return taken(self.tables.values())
 
-    def part(self, start: int, end: int) -> "Span":
+    def part(self, start: int, end: int, memory: Memory = PLAIN) -> "Span":
         """The rows of some of the tokens, copied, so that they do not keep the others in memory."""
         if not self.start <= start < end <= self.end:
             raise SnapshotError(f"tokens {start} to {end} are not within a span of {self.start} to {self.end}")
-        tables = {}
-        for name, rows in self.tables.items():
+        rows = {}
+        for name, table in self.tables.items():
             count = _count(name, self.ratio)
-            tables[name] = rows[count(start) - count(self.start) : count(end) - count(self.start)].clone()
+            rows[name] = table[count(start) - count(self.start) : count(end) - count(self.start)]
+        tables = together(memory, {name: (some.dtype, some.shape) for name, some in rows.items()})
+        for name, some in rows.items():
+            tables[name].copy_(some)
         return Span(start, end, self.ratio, tables)
 
 
@@ -85,7 +89,7 @@ class Checkpoint:
     @cached_property
     def bytes(self) -> int:
         """Memory of the tensors."""
-        return _bytes(self.tensors)
+        return taken(self.tensors.values())
 
 
 def cut(state: Any, start: int, end: int, ratio: int) -> Span:
@@ -233,7 +237,3 @@ def _count(name: str, ratio: int) -> Count:
     behind = 1 if name.startswith("mtp.") else 0
     divisor = ratio if name.endswith(".blocks") else 1
     return lambda n: max(n - behind, 0) // divisor
-
-
-def _bytes(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -3,16 +3,12 @@
 One thread sums up about a gigabyte a second, which for a long conversation is longer than its disk takes.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 
 DIGEST = 32
 
 PIECE = 4 << 20
 """Bytes; part of the format."""
-
-THREADS = 16
 
 
 class Sums:
@@ -49,26 +45,6 @@ def sealed(before: bytes, sums: list[bytes]) -> bytes:
     return blake2b(before + b"".join(sums), digest_size=DIGEST).digest()
 
 
-def read_summed(descriptor: int, start: int, target: memoryview) -> list[bytes]:
-    """Fill memory with a file's bytes from `start` on, and sum each piece up, both by several threads.
-
-    Raises:
-        EOFError: the file ends before.
-        OSError: it cannot be read.
-    """
-
-    def piece(first: int) -> bytes:
-        view = target[first : first + PIECE]
-        done = 0
-        while done < len(view):
-            count = os.preadv(descriptor, [view[done:]], start + first + done)
-            if not count:
-                raise EOFError
-            done += count
-        return blake2b(view, digest_size=DIGEST).digest()
-
-    places = range(0, len(target), PIECE)
-    if len(places) < 2:
-        return [piece(first) for first in places]
-    with ThreadPoolExecutor(min(THREADS, len(places)), "strata-read") as threads:
-        return list(threads.map(piece, places))
+def summed(piece: memoryview) -> bytes:
+    """The digest of one piece."""
+    return blake2b(piece, digest_size=DIGEST).digest()

@@ -56,7 +56,7 @@ class Conversation:
         self.generation = generation
         self.cached = len(before)
         # Whoever goes on from what a fresh reading gives, at the beginning of a chunk, gets what a fresh reading gives.
-        fresh = same_forms or (self.cached % WHOLE == 0 and all(symbol >= 0 for symbol in before))
+        fresh = same_forms or (self.cached % WHOLE == 0 and min(before, default=0) >= 0)
         self.symbols = [*before, *(t if fresh else ~t for t in prompt[self.cached :])]
         self.boundaries = frozenset(planned(self.cached, len(prompt), step, self.request.marks))
 

@@ -4,7 +4,7 @@
     8    4   format version                                  all numbers little-endian
     12   4   h, bytes of the header
     16   8   p, bytes of the payload
-    24   h   header: JSON, padded with blanks so that the payload begins at a multiple of 64
+    24   h   header: JSON, padded with blanks so that the payload begins at a multiple of 4096, for direct reads
     ..   32  BLAKE2b of everything before: the header can be trusted without reading the payload
     ..   p   payload: tensors one after the other, each at a multiple of 64
     ..   32  BLAKE2b of the header's BLAKE2b and of that of each 4 MiB of the payload (`strata.session.checksum`)
@@ -25,17 +25,20 @@ import torch
 from torch import Tensor
 
 from strata.errors import StrataError
-from strata.session.checksum import DIGEST, Sums, read_summed, sealed
+from strata.model.memory import ALIGN, PLAIN, Memory, laid, layout
+from strata.session.checksum import DIGEST, Sums, sealed
+from strata.session.reading import BLOCK, Hands, Reading
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"StrataKV"
-VERSION = 2
+VERSION = 3
 FIXED = struct.Struct("<8sIIQ")
-ALIGN = 64
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""
+
+SHORTER = "it became shorter while it was read; it is cut off"
 
 DTYPES = {
     str(t).removeprefix("torch."): t for t in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
@@ -95,8 +98,8 @@ def front(header: Header) -> bytes:
             "tensors": header.tensors,
         }
     ).encode()
-    text += b" " * (-(FIXED.size + len(text) + DIGEST) % ALIGN)
-    begin = FIXED.pack(MAGIC, VERSION, len(text), _layout(header)[1]) + text
+    text += b" " * (-(FIXED.size + len(text) + DIGEST) % BLOCK)
+    begin = FIXED.pack(MAGIC, VERSION, len(text), _payload(header)) + text
     return begin + blake2b(begin, digest_size=DIGEST).digest()
 
 
@@ -115,9 +118,9 @@ def pieces(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[bytes | me
     yield sums.digest(begin[-DIGEST:])
 
 
-def size_of(header: Header) -> int:
-    """Bytes of the whole file."""
-    return len(front(header)) + _layout(header)[1] + DIGEST
+def size_of(header: Header, front_bytes: int | None = None) -> int:
+    """Bytes of the whole file; those up to the payload need not be made again where their number is known."""
+    return (len(front(header)) if front_bytes is None else front_bytes) + _payload(header) + DIGEST
 
 
 def read_header(path: "Path") -> tuple[Header, bytes]:
@@ -133,31 +136,63 @@ def read_header(path: "Path") -> tuple[Header, bytes]:
         return _parse_header(begin + file.read(length + DIGEST))
 
 
-def read(path: "Path") -> tuple[Header, bytes, dict[str, Tensor]]:
+class Coming:
+    """A file that is being read, to be checked to the last byte before anything of it is used.
+
+    Args:
+        path: of the file.
+        memory: where its tensors are to lie.
+        hands: who reads; None reads at once.
+        known: its header and the header's digest, if they are known: then it need not be understood again.
+
+    Attributes:
+        header: what it holds.
+        digest: of its header.
+
+    Raises:
+        StoredFileError: it is no such file, is cut off, or is damaged.
+        OSError: it cannot be read.
+    """
+
+    def __init__(
+        self, path: "Path", memory: Memory, hands: Hands | None = None, known: tuple[Header, bytes] | None = None
+    ) -> None:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = file.read(FIXED.size)
+            begin += file.read(_check_fixed(begin, size) + DIGEST)
+        same = known is not None and begin[-DIGEST:] == known[1] == _digest(begin)
+        self.header, self.digest = known if known is not None and same else _parse_header(begin)
+        try:
+            self._reading = Reading(path, len(begin), size, memory, hands)
+        except EOFError as error:
+            raise StoredFileError(SHORTER) from error
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Wait for it.
+
+        Raises:
+            StoredFileError: it is damaged, or was cut off meanwhile.
+            OSError: it cannot be read.
+        """
+        try:
+            payload, sums, seal = self._reading.finish()
+        except EOFError as error:
+            raise StoredFileError(SHORTER) from error
+        if sealed(self.digest, sums) != seal:
+            raise StoredFileError("its checksum does not fit its contents; it is damaged")
+        return laid(payload, {name: (DTYPES[dtype], shape) for name, dtype, shape in self.header.tensors})
+
+
+def read(path: "Path", memory: Memory = PLAIN) -> tuple[Header, bytes, dict[str, Tensor]]:
     """A whole file, checked to the last byte: header, the header's digest, tensors.
 
     Raises:
         StoredFileError: it is no such file, is cut off, or is damaged.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        begin = file.read(FIXED.size)
-        begin += file.read(_check_fixed(begin, size) + DIGEST)
-        header, digest = _parse_header(begin)
-        payload = torch.empty(size - len(begin) - DIGEST, dtype=torch.uint8)
-        try:
-            sums = read_summed(file.fileno(), len(begin), payload.numpy().data)
-        except EOFError as error:
-            raise StoredFileError("it became shorter while it was read; it is cut off") from error
-        file.seek(-DIGEST, os.SEEK_END)
-        if sealed(digest, sums) != file.read():
-            raise StoredFileError("its checksum does not fit its contents; it is damaged")
-    tensors = {}
-    for offset, (name, dtype, shape) in zip(_layout(header)[0], header.tensors, strict=True):
-        nbytes = _count(shape) * DTYPES[dtype].itemsize
-        tensors[name] = payload[offset : offset + nbytes].view(DTYPES[dtype]).reshape(shape)
-    return header, digest, tensors
+    coming = Coming(path, memory)
+    return coming.header, coming.digest, coming.tensors()
 
 
 def _check_fixed(begin: bytes, size: int) -> int:
@@ -177,13 +212,13 @@ def _check_fixed(begin: bytes, size: int) -> int:
 
 def _parse_header(begin: bytes) -> tuple[Header, bytes]:
     digest = begin[-DIGEST:]
-    if blake2b(begin[:-DIGEST], digest_size=DIGEST).digest() != digest:
+    if _digest(begin) != digest:
         raise StoredFileError("the checksum of its header does not fit; it is damaged")
     try:
         fields: dict[str, Any] = json.loads(begin[FIXED.size : -DIGEST])
         tensors = tuple((str(n), str(d), tuple(int(x) for x in s)) for n, d, s in fields.pop("tensors"))
         header = Header(symbols=tuple(map(int, fields.pop("symbols"))), tensors=tensors, **fields)
-        payload = _layout(header)[1]
+        payload = _payload(header)
     except (ValueError, KeyError, TypeError) as error:
         raise StoredFileError(f"its header is not understood: {error}") from error
     boundaries = 0 <= header.start < header.end if header.kind == "rows" else 0 < header.start == header.end
@@ -192,18 +227,11 @@ def _parse_header(begin: bytes) -> tuple[Header, bytes]:
     return header, digest
 
 
-def _layout(header: Header) -> tuple[list[int], int]:
-    """Where each tensor begins in the payload, and the payload's size."""
-    offsets, at = [], 0
-    for _, dtype, shape in header.tensors:
-        offsets.append(at)
-        size = _count(shape) * DTYPES[dtype].itemsize
-        at += size + (-size % ALIGN)
-    return offsets, at
+def _digest(begin: bytes) -> bytes:
+    """What the last bytes before the payload should be."""
+    return blake2b(begin[:-DIGEST], digest_size=DIGEST).digest()
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
+def _payload(header: Header) -> int:
+    """Bytes of the payload."""
+    return layout((DTYPES[dtype], shape) for _, dtype, shape in header.tensors)[1]

@@ -53,17 +53,30 @@ def fingerprint(network: "Network", extra: str = "") -> str:
     add("extra", extra)
     arrays = list(_arrays(network.weights))
     whole = sum(array.nbytes for array in arrays) <= WHOLE
-    for array in arrays:
+    samples = [list(_samples(array, whole=whole)) for array in arrays]
+    there = _brought([part for parts in samples for part in parts])
+    for array, parts in zip(arrays, samples, strict=True):
         add("array", (str(array.dtype), tuple(array.shape)))
-        raw = array.reshape(-1).view(torch.uint8)
-        parts = (
-            [slice(None)]
-            if whole
-            else [slice(SAMPLE), slice(len(raw) // 2, len(raw) // 2 + SAMPLE), slice(max(0, len(raw) - SAMPLE), None)]
-        )
-        for part in parts:
-            digest.update(raw[part].cpu().numpy().data)
+        for _ in parts:
+            digest.update(next(there).numpy().data)
     return digest.hexdigest()
+
+
+def _samples(array: Tensor, *, whole: bool) -> Iterator[Tensor]:
+    """What is hashed of an array, uint8, where it lies."""
+    raw = array.reshape(-1).view(torch.uint8)
+    if whole:
+        yield raw
+        return
+    for first in (0, len(raw) // 2, max(0, len(raw) - SAMPLE)):
+        yield raw[first : first + SAMPLE]
+
+
+def _brought(parts: list[Tensor]) -> Iterator[Tensor]:
+    """The same on the CPU, in order. What lies elsewhere comes in one copy: each waits for the device."""
+    far = [part for part in parts if part.device.type != "cpu"]
+    come = iter(torch.cat(far).cpu().split([len(part) for part in far]) if far else ())
+    return (part if part.device.type == "cpu" else next(come) for part in parts)
 
 
 def _arrays(value: Any) -> Iterator[Tensor]:

@@ -16,9 +16,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
+from strata.model.memory import PLAIN, Memory
 from strata.session import fileformat
 from strata.session.checksum import DIGEST
-from strata.session.fileformat import Header, StoredFileError
+from strata.session.fileformat import Coming, Header, StoredFileError
+from strata.session.reading import Hands
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +85,7 @@ class Folder:
         self._reserve = reserve
         self._foreign: dict[Path, int] = {}  # files of other models: kept for them, while there is room
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._hands = Hands()
         self._bytes_lock = threading.Lock()
         self._bytes = 0
         self._pending = 0
@@ -145,25 +148,33 @@ class Folder:
 
     def save(self, header: Header, tensors: Mapping[str, "Tensor"]) -> File:
         """Write a file some time soon. The tensors must not change any more."""
-        digest = fileformat.front(header)[-DIGEST:]
-        file = File(self.path / name_of(header), header, digest, fileformat.size_of(header))
+        front = fileformat.front(header)
+        file = File(self.path / name_of(header), header, front[-DIGEST:], fileformat.size_of(header, len(front)))
         self._count(file.bytes - self._foreign.pop(file.path, 0), file.bytes)  # one that was damaged is replaced
         self._jobs.put(lambda: self._save(file, tensors))
         return file
 
-    def load(self, file: File) -> dict[str, "Tensor"]:
-        """A file's tensors, after the whole of it was checked.
+    def begin(self, file: File, memory: Memory = PLAIN) -> Coming:
+        """Have a file read to memory; several are read at once, the first ones first.
 
         Raises:
             StoredFileError: it is not what was stored.
         """
         try:
-            _, digest, tensors = fileformat.read(file.path)
+            coming = Coming(file.path, memory, self._hands, (file.header, file.digest))
         except OSError as error:
             raise StoredFileError(f"it cannot be read: {error.strerror}") from error
-        if digest != file.digest:
+        if coming.digest != file.digest:
             raise StoredFileError("another file took its place")
-        return tensors
+        return coming
+
+    def load(self, file: File, memory: Memory = PLAIN) -> dict[str, "Tensor"]:
+        """A file's tensors, after the whole of it was checked.
+
+        Raises:
+            StoredFileError: it is not what was stored.
+        """
+        return arrived(self.begin(file, memory))
 
     def used(self, file: File) -> None:
         """Remember that a file was of use, over restarts as well."""
@@ -196,6 +207,7 @@ class Folder:
         if self._writer.is_alive():
             self._jobs.put(None)
             self._writer.join()
+            self._hands.close()
             os.close(self._lock)
 
     def _write_all(self) -> None:
@@ -249,6 +261,18 @@ class Folder:
         with self._bytes_lock:
             self._bytes += size
             self._pending += pending
+
+
+def arrived(coming: Coming) -> dict[str, "Tensor"]:
+    """The tensors of a file that was begun, after the whole of it was checked.
+
+    Raises:
+        StoredFileError: it is not what was stored.
+    """
+    try:
+        return coming.tensors()
+    except OSError as error:
+        raise StoredFileError(f"it cannot be read: {error.strerror}") from error
 
 
 def name_of(header: Header) -> str:

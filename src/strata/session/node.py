@@ -1,6 +1,7 @@
 """A node of the prefix tree: an edge of tokens with its rows, and at its end perhaps a checkpoint."""
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -90,4 +91,4 @@ class Node(Generic[R, C]):
 
     def full(self) -> tuple[int, ...]:
         """All symbols from the first token to this node's end."""
-        return tuple(symbol for node in self.path() for symbol in node.symbols)
+        return tuple(chain.from_iterable(node.symbols for node in self.path()))

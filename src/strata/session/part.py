@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from strata.model.memory import PLAIN, Memory
 from strata.model.snapshot import Checkpoint, Span
 from strata.session.fileformat import Header, StoredFileError, describe
 from strata.session.folder import File, FileState, Folder
@@ -17,6 +20,7 @@ class Part:
         content: None while it is in its file only.
         file: None while it is in memory only. The file of a span may hold more tokens than the part.
         refused: it could not be written once, and this is not tried again.
+        memory: where contents of it lie.
     """
 
     start: int
@@ -24,6 +28,7 @@ class Part:
     content: Span | Checkpoint | None
     file: File | None = None
     refused: bool = False
+    memory: Memory = PLAIN
 
     @property
     def bytes(self) -> int:
@@ -35,8 +40,8 @@ class Part:
         halves = []
         for start, end in ((self.start, at), (at, self.end)):
             assert not isinstance(self.content, Checkpoint)
-            content = self.content.part(start, end) if self.content else None
-            halves.append(Part(start, end, content, self.file, self.refused))
+            content = self.content.part(start, end, self.memory) if self.content else None
+            halves.append(Part(start, end, content, self.file, self.refused, self.memory))
         if self.file:
             self.file.refs += 1
         return halves[0], halves[1]
@@ -51,17 +56,14 @@ class Part:
         header = Header(folder.fingerprint, kind, salt, symbols, self.start, ratio, marked, describe(tensors))
         self.file = folder.save(header, tensors)
 
-    def load(self, folder: Folder | None) -> bool:
-        """Bring it to memory, if it is not there; returns whether it had to be.
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Its content is in memory again, as its file has it.
 
         Raises:
             StoredFileError: its file cannot be used.
         """
-        if self.content is not None:
-            return False
         assert self.file is not None
-        assert folder is not None
-        header, tensors = self.file.header, folder.load(self.file)
+        header = self.file.header
         if header.kind == "checkpoint":
             self.content = Checkpoint(header.end, tensors)
         elif header.start == self.start and header.end == self.end:
@@ -69,8 +71,8 @@ class Part:
         else:
             if header.ratio < 1:
                 raise StoredFileError(f"its blocks have {header.ratio} tokens")
-            self.content = Span(header.start, header.end, header.ratio, tensors).part(self.start, self.end)
-        return True
+            whole = Span(header.start, header.end, header.ratio, tensors)
+            self.content = whole.part(self.start, self.end, self.memory)
 
     def park(self) -> bool:
         """Leave the memory; False if that would lose it, now or for all that is known."""

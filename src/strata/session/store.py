@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
 from strata.model import State, snapshot
-from strata.model.snapshot import Checkpoint, SnapshotError, Span
-from strata.session.fileformat import StoredFileError
-from strata.session.folder import File, Folder
+from strata.model.snapshot import Checkpoint, SnapshotError, Span, parts_of
+from strata.session.fileformat import Coming, StoredFileError
+from strata.session.folder import File, Folder, arrived
 from strata.session.kept import Kept, Sums, kept
 from strata.session.node import Node
 from strata.session.part import Part
 from strata.session.prefix import Tree
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from strata.model import ModelConfig
 
 log = logging.getLogger("strata.session")
@@ -72,6 +74,8 @@ class Store:
         """
         self._config = config
         self._new_state = new_state or partial(State.empty, config, drafts=drafts)
+        self._memory = parts_of(self._new_state()).memory
+        self._memory.keep_within(ram)
         self._ram = ram
         self._step = step
         self._folder = folder
@@ -181,13 +185,13 @@ class Store:
         ratio = self._config.qsa.ratio
 
         def rows(start: int, end: int) -> Part:
-            return Part(start, end, snapshot.cut(state, start, end, ratio))
+            return Part(start, end, snapshot.cut(state, start, end, ratio), memory=self._memory)
 
         place = self._tree.at(salt, symbols)
         held = place.checkpoint if place else None
         new = held is None
         try:
-            held = held or Part(state.length, state.length, snapshot.checkpoint(state))
+            held = held or Part(state.length, state.length, snapshot.checkpoint(state), memory=self._memory)
             place = self._tree.insert(salt, symbols, rows, held, marked=marked)
         except SnapshotError as error:
             self.counts.refused += 1
@@ -218,7 +222,8 @@ class Store:
         self._trim_disk()
 
     def catch_up(self) -> None:
-        """Give memory back that was waiting for files to be written; costs nothing where none does."""
+        """Give memory back that was in use or waited for files to be written; costs nothing where none did."""
+        self._memory.tidy()
         if self._waiting and self._folder and not self._folder.pending:
             self.trim()
 
@@ -236,20 +241,26 @@ class Store:
 
     def _assemble(self, place: Place) -> "State | None":
         """The state of a place; None, with what was wrong taken out of the tree, if it cannot be had."""
+        path: list[tuple[Place, Part | None, bool]] = [(node, node.rows, True) for node in place.path()]
+        path.append((place, place.checkpoint, False))
+        coming: dict[int, Coming | StoredFileError] = {}
+        for _, part, _ in path:
+            if part is not None and part.content is None:
+                self._begin(part, coming)
         spans: list[Span] = []
-        path = place.path()
-        for node in [*path, None]:
-            part = place.checkpoint if node is None else node.rows
+        for node, part, is_rows in path:
             assert part is not None
             try:
-                self.counts.restored += part.load(self._folder)
+                if part.content is None:
+                    part.take(self._arrived(part, coming))
+                    self.counts.restored += 1
             except (StoredFileError, SnapshotError) as error:
                 assert part.file is not None
                 log.warning("%s: not used, and given up: %s", part.file.path, error)
                 self.counts.refused += 1
-                self._lose(node or place, rows=node is not None)
+                self._lose(node, rows=is_rows)
                 return None
-            if node:
+            if is_rows:
                 assert isinstance(part.content, Span)
                 spans.append(part.content)
         assert place.checkpoint is not None
@@ -264,6 +275,23 @@ class Store:
             self._lose(place, rows=False)
             return None
         return state
+
+    def _begin(self, part: Part, coming: "dict[int, Coming | StoredFileError]") -> None:
+        """Have a part's file read, unless another part of it is there for it."""
+        assert part.file is not None
+        assert self._folder is not None
+        if id(part.file) not in coming:
+            try:
+                coming[id(part.file)] = self._folder.begin(part.file, self._memory)
+            except StoredFileError as error:
+                coming[id(part.file)] = error
+
+    def _arrived(self, part: Part, coming: "dict[int, Coming | StoredFileError]") -> "dict[str, Tensor]":
+        """The tensors of a part's file."""
+        found = coming[id(part.file)]
+        if isinstance(found, StoredFileError):
+            raise found
+        return arrived(found)
 
     def _lose(self, node: Place, *, rows: bool) -> None:
         """Take what cannot be used out of the tree: a node's rows with all that is built on them, or its checkpoint."""
@@ -358,9 +386,9 @@ class Store:
                     f"the rows of tokens {start} to {min(end, header.start)} before it are not stored"
                 )
             file.refs += 1
-            return Part(start, end, None, file)
+            return Part(start, end, None, file, memory=self._memory)
 
-        held = Part(header.end, header.end, None, file) if header.kind == "checkpoint" else None
+        held = Part(header.end, header.end, None, file, memory=self._memory) if header.kind == "checkpoint" else None
         try:
             node = self._tree.insert(header.salt, header.symbols, rows, held, marked=header.marked)
         except StoredFileError as error:

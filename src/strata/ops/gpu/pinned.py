@@ -5,6 +5,7 @@ second for some gigabytes) and may be refused for part of them, by the system's 
 driver's own: then the slices that were refused stay as they are, and only they are slow.
 """
 
+import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -45,6 +46,8 @@ class Pinned:
             for first, nbytes in slices:
                 error = int(self._runtime.cudaHostRegister(memory.data_ptr() + first, nbytes, PORTABLE | MAPPED))
                 if error:
+                    if runtime is None:
+                        _forget_error()
                     self.refused.append(Refused(first, nbytes, error))
                 else:
                     self.registered.append((first, nbytes))
@@ -72,3 +75,9 @@ class Pinned:
         for first, _ in self.registered:
             self._runtime.cudaHostUnregister(self._memory.data_ptr() + first)
         self.registered = []
+
+
+def _forget_error() -> None:
+    """A refused call leaves an error that the next launch would take for its own."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda").add_(1)

@@ -12,7 +12,9 @@ from torch import Tensor
 from strata.errors import RequestError
 from strata.model.config import Mixer, ModelConfig
 from strata.model.kv import codec
+from strata.model.memory import PLAIN, Memory
 from strata.ops.gpu.arrivals import Arrivals
+from strata.ops.gpu.blocks import Blocks
 from strata.ops.qsa.pages import PAGE, RING
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ class Pool:
         table: int32 [slots, pages of the longest conversation].
         ngram_tails: float32 [slots, (taps-1)*n, S*H].
         history: int32 [slots, n-1].
+        memory: of the CPU, where what is kept of conversations lies.
         arrivals: through which conversations come back.
     """
 
@@ -133,7 +136,7 @@ class Pool:
         self._slots = list(reversed(range(slots)))
         self._places = list(reversed(range(len(self.states))))
         self._pages = list(reversed(range(pages)))
-        self._staging: Tensor | None = None
+        self.memory: Memory = Blocks() if device.type == "cuda" else PLAIN
         self.arrivals = Arrivals(device)
         self._lent: dict[int, None] = {}  # places of windows that were not committed yet, the oldest first
         self._begun: weakref.WeakSet[GpuState] = weakref.WeakSet()
@@ -192,7 +195,8 @@ class Pool:
             self._begin(state)
         if missing > 0:
             first, pages = len(state.pages), [self._pages.pop() for _ in range(missing)]
-            self.table[state.slot, first : first + missing] = torch.tensor(pages, dtype=torch.int32)
+            row = self.table[state.slot, first : first + missing]
+            row.copy_(torch.tensor(pages, dtype=torch.int32), non_blocking=True)  # behind whatever is on its way
             state.pages += pages
 
     def left(self, state: GpuState) -> Tensor:
@@ -253,28 +257,6 @@ class Pool:
         """The place is free."""
         self._lent.pop(place, None)
         self._places.append(place)
-
-    def staging(self, here: Tensor) -> Tensor:
-        """A tensor of the device in pinned memory of the CPU, until the next call."""
-        if self.states.device.type == "cpu":
-            return here
-        there = self._pinned(here.shape, here.dtype)
-        there.copy_(here)
-        return there
-
-    def arrival(self, there: Sequence[Tensor]) -> Tensor:
-        """Tensors of the CPU on the device, stacked."""
-        shape, dtype = (len(there), *there[0].shape), there[0].dtype
-        here = self._pinned(shape, dtype) if self.states.device.type == "cuda" else torch.empty(shape, dtype=dtype)
-        for i, one in enumerate(there):
-            here[i] = one
-        return here.to(self.states.device)
-
-    def _pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        nbytes = prod(shape) * dtype.itemsize
-        if self._staging is None or self._staging.numel() < nbytes:
-            self._staging = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-        return self._staging[:nbytes].view(dtype).view(*shape)
 
     def _begin(self, state: GpuState) -> None:
         if not self._slots:

@@ -87,7 +87,8 @@ class PromptBatch:
         parts = torch.tensor(segment.ids), segment.positions[:, 0], cells // ratio * ratio, home, cells + 1
         new = [x for part in parts for x in (part, rest)]
         tail = [0] * self.room + [0, count, state.slot, state.length, state.place, self.spare_place]
-        self.numbers.copy_(torch.cat((*new, torch.tensor(tail))).to(torch.int32))
+        numbers = torch.cat((*new, torch.tensor(tail))).to(torch.int32)
+        self.numbers.copy_(numbers, non_blocking=True)  # the device may still be busy with the state's rows
 
     def parts(self, rows: int) -> "list[Part]":
         """The pass as passes that follow one another, for what computes so many rows at a time.

@@ -1,0 +1,107 @@
+"""Memory of the CPU for what is kept of conversations: tensors that come and go together lie in one run of it.
+
+A device may have a kind of its own, from which its copies are faster (`strata.ops.gpu.blocks`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+ALIGN = 64
+"""Bytes; each tensor of a run begins at a multiple of it."""
+
+
+class Memory(Protocol):
+    """Where it comes from. Memory is free again when the last tensor that lies in it is gone."""
+
+    def empty(self, nbytes: int, *, later: bool = False) -> Tensor:
+        """Some memory, uint8 [nbytes], with any bytes in it.
+
+        Args:
+            nbytes: how many.
+            later: leave what takes time to `ready`, which may then be called beside other work.
+        """
+        ...
+
+    def ready(self, memory: Tensor) -> None:
+        """Do what `empty` has left; from any thread, once at a time for one memory."""
+        ...
+
+    def hold(self, tensors: Sequence[Tensor]) -> None:
+        """Keep tensors that lie in it until a device has read them, as far as it was told to by now."""
+        ...
+
+    def keep_within(self, nbytes: int) -> None:
+        """Memory that is not in use is kept for the next ones while all of it together is at most so much."""
+        ...
+
+    def tidy(self) -> None:
+        """Give back what is free and too much. Costs nothing where nothing became free."""
+        ...
+
+
+class Plain:
+    """As the system gives it."""
+
+    def empty(self, nbytes: int, *, later: bool = False) -> Tensor:
+        """See `Memory.empty`."""
+        del later
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def ready(self, memory: Tensor) -> None:
+        """There is nothing to do."""
+
+    def hold(self, tensors: Sequence[Tensor]) -> None:
+        """Whoever copies from it waits until that is done."""
+
+    def keep_within(self, nbytes: int) -> None:
+        """The system keeps it."""
+
+    def tidy(self) -> None:
+        """The system does."""
+
+
+PLAIN = Plain()
+
+
+def layout(tensors: Iterable[tuple[torch.dtype, Sequence[int]]]) -> tuple[list[int], int]:
+    """Where each of some tensors begins in a run of memory, in their order, and the bytes of all of it."""
+    offsets, at = [], 0
+    for dtype, shape in tensors:
+        offsets.append(at)
+        size = prod(shape) * dtype.itemsize
+        at += size + (-size % ALIGN)
+    return offsets, at
+
+
+def laid(memory: Tensor, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]]) -> dict[str, Tensor]:
+    """Tensors by name in a run of memory, uint8, as `layout` has them; nothing is written."""
+    found = {}
+    for offset, (name, (dtype, shape)) in zip(layout(tensors.values())[0], tensors.items(), strict=True):
+        found[name] = memory[offset : offset + prod(shape) * dtype.itemsize].view(dtype).view(*shape)
+    return found
+
+
+def together(memory: Memory, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]]) -> dict[str, Tensor]:
+    """New tensors by name in one run, with any numbers in them."""
+    return laid(memory.empty(layout(tensors.values())[1]), tensors)
+
+
+def taken(tensors: Iterable[Tensor]) -> int:
+    """Bytes of memory that tensors keep, those between them included."""
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def neighbours(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Contiguous tensors of one shape as one, [tensors, ...], if each begins where the one before ends; else None."""
+    first = tensors[0]
+    place = first.untyped_storage().data_ptr()
+    for i, one in enumerate(tensors):
+        if not one.is_contiguous() or one.shape != first.shape or one.untyped_storage().data_ptr() != place:
+            return None
+        if one.data_ptr() != first.data_ptr() + i * first.nbytes:
+            return None
+    return first.as_strided((len(tensors), *first.shape), (first.numel(), *first.stride()))
