@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from threading import Event
 
 import pytest
 import torch
@@ -340,9 +341,16 @@ def test_a_conversation_keeps_few_checkpoints(states, texts) -> None:
 
 def test_a_failed_file_is_not_tried_again(tmp_path, states, texts, monkeypatch) -> None:
     store = opened(tmp_path, ram=0)
-    monkeypatch.setattr(store._folder, "_write", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+    seen = Event()
+
+    def fail(*_) -> None:
+        seen.wait()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(store._folder, "_write", fail)
     keep(store, states, texts, "one", 64, save=True)
     files = [part.file for node in store._tree for part in (node.rows, node.checkpoint)]
+    seen.set()
     settle_writes(store)
     assert all(file.state is FileState.FAILED for file in files)
     store.trim()

@@ -24,5 +24,5 @@ def cells(
         else:
             qsa.index(
                 iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
-                iq_out, raw, blocks, left, counts, IH, ID, HALF, RATIO, NH + 2 * NKV, False, False,
+                iq_out, raw, blocks, left, counts, counts, IH, ID, HALF, RATIO, NH + 2 * NKV, False, False, False,
             )  # fmt: skip
