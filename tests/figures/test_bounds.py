@@ -60,6 +60,8 @@ def test_a_conversation_comes_back_at_the_pace_of_disk_and_link():
     assert eight["restore_ram_q8_ms"]["bound"] == pytest.approx(17.5, abs=0.1)
     assert eight["restore_disk_q8_ms"]["bound"] == pytest.approx(197.5, abs=1)
     assert "restore_ram_q8_ms" not in bounds({"bandwidths": speeds, "restore": part})
+    faster = part | {"rounds": {"disk_parts_ms": [{"state": 400.0}, {"state": 300.0}]}}  # 6 GB/s, once
+    assert bounds({"bandwidths": speeds, "restore": faster})["restore_disk_ms"]["bound"] == pytest.approx(335, abs=1)
 
 
 def test_all_that_is_known_gets_a_bound_and_nothing_else():
