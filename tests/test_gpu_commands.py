@@ -1,5 +1,7 @@
 """The tool that shows what the commands do, on a machine without a GPU."""
 
+import argparse
+import importlib
 import json
 import os
 import socket
@@ -12,6 +14,19 @@ import pytest
 from strata import pebble
 
 ROOT = Path(__file__).parents[1]
+
+
+def test_a_command_that_takes_too_long_is_kept_with_what_it_said(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    commands = importlib.import_module("gpu_commands")
+    given = argparse.Namespace(model="nothing.gguf", within=0.0, vram="", smaller="", port=1)
+
+    def late(*_, **__):
+        raise subprocess.TimeoutExpired("strata", 1.0, output=b"on cuda:0", stderr=b"loading\n")
+
+    monkeypatch.setattr(commands.subprocess, "run", late)
+    found = commands.Commands(given).run()
+    assert found == {"failed": True, "said": ["loading", "on cuda:0", "not done after 1 s"]}
 
 
 @pytest.mark.slow

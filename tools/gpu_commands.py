@@ -118,8 +118,10 @@ class Commands:
             done = subprocess.run(
                 command, env=self._environment, input=text, capture_output=True, text=True, timeout=limit, check=False
             )
-        except subprocess.TimeoutExpired:
-            return {"failed": True, "said": [f"not done after {limit:.0f} s"]}
+        except subprocess.TimeoutExpired as late:
+            parts = [part for part in (late.stderr, late.stdout) if part]  # bytes, although text was asked for
+            said = "".join(part if isinstance(part, str) else part.decode(errors="replace") for part in parts)
+            return {"failed": True, "said": [*_last(said), f"not done after {limit:.0f} s"]}
         took = round(time.monotonic() - began, 1)
         return {
             "failed": done.returncode != 0,
