@@ -24,6 +24,8 @@ STORED = ("tests/model/test_stored_weights.py",)
 HC = "ops/hyper_connection/reference.py"
 GDN = "ops/gdn/project.py"
 QSA = "ops/qsa/"
+RAW = ("tests/ops/gpu/test_raw.py", "-k", "rejected")
+CHOICE = ("tests/ops/gpu/test_qsa.py", "-k", "stable_sort")
 MOE = "ops/moe/reference.py"
 NGRAM = "ops/ngram/"
 ROPE = "ops/rope/reference.py"
@@ -197,6 +199,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     _m("QSA: no scale", QSA + "attend.py", "* q.shape[-1] ** -0.5", "* 1.0", SELECT),
     _m("QSA: no scale (kernel)", QSA + "kernel.py", "np.float64(width) ** -0.5", "1.0"),
     _m("QSA: neighbouring head's keys (kernel)", QSA + "kernel.py", "* stride + 4 * g * width", "* stride"),
+    _m("QSA: a ring that a window thrown away reaches round", QSA + "pages.py", "RING = 32", "RING = 16", RAW),
+    _m(
+        "QSA: the bin of the smallest chosen score is not counted",
+        QSA + "gpu.py",
+        "below + tl.load(bins + which)",
+        "below",
+        CHOICE,
+    ),
     _m("QSA: always dense", "model/forward.py", "number, sparse=True)", "number, sparse=False)"),
     # rotary positions
     _m(
