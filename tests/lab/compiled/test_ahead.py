@@ -107,10 +107,14 @@ def test_after_a_note_kernels_are_compiled_as_before():
     assert triton.knobs.runtime.jit_cache_hook is None
 
 
-def test_one_that_does_not_compile_is_left_to_its_launch():
+def test_one_that_does_not_compile_is_left_to_its_launch(caplog):
+    caplog.set_level("INFO", "strata.ops")
     good = noted(launch)[2]
     bad = Launch(good.module, "no_such_kernel", good.form)
     compile_all([bad, good, bad], TARGET, 2)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "no_such_kernel is compiled where it is launched: AttributeError" in said[0]
     assert missing([good], TARGET) == []
     with pytest.raises(AttributeError, match="no_such_kernel"):
         compiled(bad, TARGET)

@@ -5,6 +5,7 @@ line, or with what went wrong.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from threading import Thread
 
 from strata.errors import StrataError
 from strata.ops.kernels.launches import Launch, Target, compiled
+
+log = logging.getLogger("strata.ops")
 
 FEW = 6
 """So many kernels are compiled where they are launched: a process takes as long to start as a few kernels."""
@@ -82,7 +85,10 @@ def _feed(
         while True:
             launch = waiting.get_nowait()
             process.stdin.write(json.dumps([launch.module, launch.name, launch.form]).encode() + b"\n")
-            told.put(None if process.stdout.readline() else EOFError("a process that compiles has ended"))
+            line = process.stdout.readline()
+            if why := line.decode().strip():
+                log.info("%s.%s is compiled where it is launched: %s", launch.module, launch.name, why)
+            told.put(None if line else EOFError("a process that compiles has ended"))
     except Empty:
         pass
     except OSError as wrong:
