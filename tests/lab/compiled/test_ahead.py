@@ -19,13 +19,16 @@ from strata.gguf import open_model
 from strata.loading import gpu, storage
 from strata.model import Network, load_config, load_weights
 from strata.ops.choice import gpu as choice
-from strata.ops.experts.slots import SlotLayout
+from strata.ops.experts import triton as experts
+from strata.ops.experts.slots import SlotLayout, Slots
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.upload import Upload
 from strata.ops.kernels import ahead
 from strata.ops.kernels.ahead import compile_all
 from strata.ops.kernels.launches import Launch, Target, compiled, missing, noted
+from strata.ops.matvec.triton import PlaneMatrix, product, quantise
+from strata.ops.planes import layout as planes
 from strata.ops.tiers.bring import sources
 from support.stored import write_stored
 
@@ -89,6 +92,25 @@ def test_what_is_noted_is_compiled_elsewhere_and_found_by_its_launch(monkeypatch
     assert hits == [True] * 3
 
 
+def test_a_process_that_met_others_before_compiles_for_this_one():
+    """Triton's key of a kernel hangs on which ones a process has met, for what they call in common."""
+
+    def both():
+        x = quantise(torch.zeros((1, 64)))
+        layout = SlotLayout("IQ3_XXS", "IQ3_XXS", "IQ4_NL", 256, 256)
+        wide, slots = quantise(torch.zeros((1, 256))), torch.zeros((2, layout.nbytes), dtype=torch.uint8)
+        product(PlaneMatrix("Q8_0", 32, 64, torch.zeros(planes("Q8_0").nbytes(32, 64), dtype=torch.uint8)), x)
+        one = Slots(layout, slots, torch.zeros(2, dtype=torch.int32), -1, None)
+        experts.gate_up(one, wide, experts.plan(torch.zeros((1, 2), dtype=torch.int32), one))
+
+    wanted = noted(both)
+    assert missing(wanted, TARGET) == wanted
+    last = wanted[-1]
+    assert last.name == "gate_up_kernel"
+    compile_all([last], TARGET, 1)  # which meets it first
+    assert missing([last], TARGET) == []
+
+
 def test_what_is_compiled_already_does_not_run_on_what_was_not_computed(monkeypatch):
     run = JITFunction.run
     with monkeypatch.context() as only_compiled:
@@ -110,7 +132,7 @@ def test_after_a_note_kernels_are_compiled_as_before():
 def test_one_that_does_not_compile_is_left_to_its_launch(caplog):
     caplog.set_level("INFO", "strata.ops")
     good = noted(launch)[2]
-    bad = Launch(good.module, "no_such_kernel", good.form)
+    bad = Launch(good.module, "no_such_kernel", good.form, good.key)
     compile_all([bad, good, bad], TARGET, 2)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2

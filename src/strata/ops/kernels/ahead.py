@@ -84,7 +84,7 @@ def _feed(
     try:
         while True:
             launch = waiting.get_nowait()
-            process.stdin.write(json.dumps([launch.module, launch.name, launch.form]).encode() + b"\n")
+            process.stdin.write(json.dumps([launch.module, launch.name, launch.form, launch.key]).encode() + b"\n")
             line = process.stdout.readline()
             if why := line.decode().strip():
                 log.info("%s.%s is compiled where it is launched: %s", launch.module, launch.name, why)

@@ -33,11 +33,14 @@ class Launch:
         module: where the kernel is.
         name: of the kernel there.
         form: types, constants and options, as Triton writes them (JSON).
+        key: Triton's of the kernel's source in the process that launches it. It hangs on which kernels that process has
+            met before: constants of functions that are called count only if these had been met by then.
     """
 
     module: str
     name: str
     form: str
+    key: str
 
 
 def noted(run: Callable[[], None]) -> list[Launch]:
@@ -53,7 +56,7 @@ def noted(run: Callable[[], None]) -> list[Launch]:
     found: dict[Launch, None] = {}
 
     def note(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:  # noqa: A002  # Triton's name
-        found[Launch(fn.module, fn.name, compile["specialization_data"])] = None
+        found[Launch(fn.module, fn.name, compile["specialization_data"], fn.jit_function.cache_key)] = None
         return True  # do nothing more
 
     before, launch = knobs.runtime.jit_cache_hook, JITFunction.run
@@ -116,5 +119,7 @@ def _source(launch: Launch, target: Target) -> tuple[Any, Any, Any]:
     constants = dict(zip(places, map(constant, form["constant_vals"]), strict=True))
     attributes = dict(zip(map(tuple, form["attrs_keys"]), form["attrs_vals"], strict=True))
     kernel = getattr(importlib.import_module(launch.module), launch.name)
+    if kernel.cache_key != launch.key:
+        kernel.hash = launch.key
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in form["options"].items()}
     return ASTSource(kernel, form["signature"], constants, attributes), backend, backend.parse_options(given)
