@@ -278,8 +278,11 @@ def _built(
     from strata.ops.gpu.pool import Pool, head_config
     from strata.ops.gpu.segments import growing
     from strata.ops.gpu.upload import Upload
+    from strata.ops.kernels.launches import meet
 
     drafts, tensor_cores = weights.mtp is not None, card.capability >= TENSOR_CORES
+    if device.type == "cuda":
+        meet()
     tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
         moved = Upload(device, sent, tier=tier).all(weights)

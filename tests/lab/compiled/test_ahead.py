@@ -1,6 +1,8 @@
 """Kernels noted instead of launched, compiled by other processes, and then found on disk by the launch itself."""
 
 import itertools
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -109,6 +111,26 @@ def test_a_process_that_met_others_before_compiles_for_this_one():
     assert last.name == "gate_up_kernel"
     compile_all([last], TARGET, 1)  # which meets it first
     assert missing([last], TARGET) == []
+
+
+ORDER = """
+import sys
+from strata.ops.experts import kernels as experts
+from strata.ops.kernels.launches import meet
+from strata.ops.matvec import kernel as matvec
+if "meet" in sys.argv:
+    meet()
+both = [matvec.product_kernel, experts.gate_up_kernel]
+print(*sorted(kernel.cache_key for kernel in (both if "there" in sys.argv else both[::-1])))
+"""
+
+
+def test_keys_are_those_of_every_start():
+    def keys(*words: str) -> str:
+        return subprocess.run([sys.executable, "-c", ORDER, *words], capture_output=True, text=True, check=True).stdout
+
+    assert keys("meet", "there") == keys("meet", "back")
+    assert keys("there") != keys("back"), "Triton has mended it, and `meet` may go"
 
 
 def test_what_is_compiled_already_does_not_run_on_what_was_not_computed(monkeypatch):
