@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from strata.api import Model
 from strata.engine import Sampling, Trace
+from strata.model.memory import Plain
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from strata.text import ChatTemplate, Tokenizer
@@ -31,7 +32,7 @@ class Scripted:
     def new_state(self) -> SimpleNamespace:
         """A state that only counts."""
         self.prompt = []
-        return SimpleNamespace(length=0)
+        return SimpleNamespace(length=0, parts=lambda: SimpleNamespace(memory=Plain()))
 
     def fits(self, _needs: object) -> bool:
         """It needs no memory."""

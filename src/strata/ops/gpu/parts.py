@@ -175,7 +175,7 @@ class GpuParts:
 
 def _bring(there: Sequence[Tensor], here: Tensor) -> None:
     """Rows of a tensor on the device to as many tensors of the CPU, some time before the device is waited for."""
-    whole = neighbours(there)
+    whole = neighbours(there) if there else None  # there may be no layer of a kind
     if whole is not None:
         whole.copy_(here, non_blocking=True)
         return
