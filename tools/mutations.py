@@ -202,7 +202,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _m("QSA: a ring that a window thrown away reaches round", QSA + "pages.py", "RING = 32", "RING = 16", RAW),
     _m(
         "QSA: the bin of the smallest chosen score is not counted",
-        QSA + "gpu.py",
+        QSA + "choose.py",
         "below + tl.load(bins + which)",
         "below",
         CHOICE,

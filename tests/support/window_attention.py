@@ -5,7 +5,7 @@ import torch
 from strata.model.config import Rope
 from strata.model.kv import codec
 from strata.ops.norm.reference import rms
-from strata.ops.qsa.gpu import BINS as _BINS
+from strata.ops.qsa.choose import BINS as _BINS
 from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
 from support.launch import Kernels, holds_quantised, poisoned
@@ -118,7 +118,9 @@ class Case:
             IH=IH, ID=ID, BLOCK=16, LANES=16, ROWS=2, PRECISION="ieee", **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
-        kernels.choose[(count,)](self.scores, peaks, bins, most, where[1], self.chosen, **LAYOUT, **SELECT)
+        Kernels("strata.ops.qsa.choose").choose[(count,)](
+            self.scores, peaks, bins, most, where[1], self.chosen, **LAYOUT, **SELECT
+        )
         part = torch.full((count, NH, PARTS, HD), torch.nan)
         peak, weight = torch.full((2, count, NH, PARTS), torch.nan)
         kernels.attend[(count, NKV, PARTS)](

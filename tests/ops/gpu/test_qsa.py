@@ -21,6 +21,11 @@ def kernels():
     return Kernels("strata.ops.qsa.gpu")
 
 
+@pytest.fixture(scope="module")
+def choosing():
+    return Kernels("strata.ops.qsa.choose")
+
+
 CASES = [([0], [1]), ([2], [4]), ([31], [3]), ([37, 150], [2, 3]), ([63, 35, 90], [1, 4, 3])]
 
 
@@ -111,7 +116,7 @@ def _bins(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_choosing_is_a_stable_sort(kernels, kind, counted):
+def test_choosing_is_a_stable_sort(choosing, kind, counted):
     """Against a sort by falling score, then rising number, of blocks met at once, in tiles, and in tiles of tiles."""
     lengths, most = (9, 31, 32, 33, 64, 65, 129, 250, 512, 513, 777, 4090, 4096), 4096
     select = {"TILE": 8, "COUNTED": counted, "PDL": False}
@@ -125,20 +130,20 @@ def test_choosing_is_a_stable_sort(kernels, kind, counted):
     bins = torch.from_numpy(np.stack([_bins(values) for values in rows]))
     chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
     seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
-    kernels.choose[(len(lengths),)](scores, peaks.clone(), bins, most, seen, chosen, **LAYOUT, **select)
+    choosing.choose[(len(lengths),)](scores, peaks.clone(), bins, most, seen, chosen, **LAYOUT, **select)
     for row, values in enumerate(rows):
         expected = sorted(sorted(range(len(values)), key=lambda b: (-values[b], b))[:BUDGET])
         assert chosen[row].tolist() == expected, lengths[row]
 
 
-def test_numbers_that_are_none_choose_blocks_that_exist(kernels):
+def test_numbers_that_are_none_choose_blocks_that_exist(choosing):
     """NaN of either sign has no order, but what follows reads every chosen block."""
     scores = torch.rand((1, 64))
     scores[0, ::3] = torch.nan
     scores[0, 1::3] = -torch.nan
     chosen = torch.full((1, BUDGET), -1, dtype=torch.int32)
     none = torch.zeros((1, BINS), dtype=torch.int32)
-    kernels.choose[(1,)](scores, torch.rand((1, 16)), none, 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
+    choosing.choose[(1,)](scores, torch.rand((1, 16)), none, 64, torch.tensor([30 * RATIO], dtype=torch.int32), chosen,
                          **LAYOUT, **SELECT)  # fmt: skip
     assert len(set(chosen[0].tolist())) == BUDGET
     assert all(0 <= block < 30 for block in chosen[0].tolist())

@@ -49,7 +49,7 @@ class Case:
             self.blocks[self.pages[1, b * RATIO // PAGE], b % (PAGE // RATIO)] = self.block[b]
 
     def run(self, tile: int = 16, begin: int = 0) -> torch.Tensor:
-        kernels, qsa = Kernels("strata.ops.prompt.attention"), Kernels("strata.ops.qsa.gpu")
+        kernels, choosing = Kernels("strata.ops.prompt.attention"), Kernels("strata.ops.qsa.choose")
         where = (_int(1), _int(self.committed), _int(self.rows), self.pages, PAGES)
         gated = torch.full((self.room, NH * HD), torch.nan, dtype=torch.float16)
         kernels.dense[(-(-self.room * (NH // NKV) // tile), NKV)](
@@ -65,7 +65,7 @@ class Case:
         self.chosen = torch.full((rows, BUDGET), -1, dtype=torch.int32)
         seen = torch.arange(begin, self.room, dtype=torch.int32) + (self.committed + 1)
         seen[self.rows - begin :] = 0
-        qsa.choose[(rows,)](
+        choosing.choose[(rows,)](
             scores, peaks, seen, most, seen, self.chosen, RATIO=RATIO, BUDGET=BUDGET, TILE=8, COUNTED=False, PDL=False
         )  # fmt: skip
         kernels.sparse[(rows, NKV)](

@@ -24,6 +24,7 @@ from strata.ops.matvec.triton import MAX_ROWS, PlaneMatrix, quantise
 from strata.ops.ngram import gpu as ngram
 from strata.ops.ngram.host import HostTable
 from strata.ops.qsa import gpu as qsa
+from strata.ops.qsa.choose import BINS, choose
 from strata.ops.rope.reference import cos_sin
 
 if TYPE_CHECKING:
@@ -225,9 +226,9 @@ class Layers:
         heads = [partial(linear, x, y) for y in (w.q, w.k, w.v)]
         iq, ik = partial(linear, x, w.iq), partial(linear, x, w.ik)
         if BESIDE:
-            choose = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
+            chosen_ = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
             qg, k, v = self._branches.beside(*heads)
-            chosen = choose()
+            chosen = chosen_()
         else:
             qg, k, v, *asked = self._branches.beside(*heads, iq, ik)
             chosen = self._chosen(asked[0], asked[1], batch, layer, w)
@@ -270,7 +271,7 @@ class Layers:
             return torch.empty((count, *shape), dtype=dtype, device=device)
 
         index, left = room(q.ih, q.id), batch.left
-        bins = room(int(qsa.BINS.value), dtype=torch.int32)
+        bins = room(int(BINS.value), dtype=torch.int32)
         qsa.index[(count, q.ih + 1)](
             iq, ik, *self._turns, batch.positions, batch.starts, w.iq_norm, w.ik_norm, self._c.eps,
             batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, raw if left is None else left[layer],
@@ -287,7 +288,7 @@ class Layers:
             IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
             **common, num_warps=4,
         )  # fmt: skip
-        qsa.choose[(count,)](
+        choose[(count,)](
             scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
         )  # half of a multiprocessor, so that it finds room beside a product
         return chosen

@@ -14,6 +14,7 @@ from strata.ops.kernels.entry import Kernel
 from strata.ops.moe import gpu as moe
 from strata.ops.ngram import gpu as ngram
 from strata.ops.qsa import gpu as qsa
+from strata.ops.qsa.choose import choose
 from strata.ops.rows import gpu as rows
 
 OTHERS = frozenset(("look.adjust", "look.accept", "look.draw"))
@@ -131,7 +132,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
         _kernel("qsa.prepare.q8", qsa.prepare, {**given, **_CELLS, **cells, **eight}, heads),
         _kernel("qsa.index", qsa.index, {**asked, **_CELLS, "begins": _I, **pooled}, indexed),
         _kernel("qsa.score", qsa.score, score, budget | tiles | lots, 4),
-        _kernel("qsa.choose", qsa.choose, scored, budget | tiles, 16, 64),
+        _kernel("qsa.choose", choose, scored, budget | tiles, 16, 64),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),

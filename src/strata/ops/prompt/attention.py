@@ -1,7 +1,7 @@
 """Sparse attention of many rows: scores of blocks, and attention, where every row selects its own cells.
 
 A row with no more complete blocks than the budget holds attends all cells before it (`dense`): rows lie beside one
-another in a tile and share keys and values. Beyond that each row has a list of blocks (`strata.ops.qsa.gpu.choose`),
+another in a tile and share keys and values. Beyond that each row has a list of blocks (`strata.ops.qsa.choose.choose`),
 and a program takes one row's heads of one key head (`sparse`). Which of the two serves a row depends on its place
 alone. Sums go over cells in rising order, 64 at a time, with the usual running maximum: where nothing of a tile of
 cells counts for a row, its sums are multiplied by one and nothing is added, so company cannot be seen.

@@ -30,7 +30,7 @@ from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptS
 from strata.ops.prompt.matrices import OPTIONS, Matrices
 from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
-from strata.ops.qsa import gpu as qsa
+from strata.ops.qsa.choose import choose
 
 RECORDED = 512
 """Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
@@ -48,7 +48,7 @@ class Prompt:
         turns: float32 [2, positions, half], cosines and sines.
         numbers: each layer's number among those of its kind.
         hashes: of the n-gram table: multipliers, sizes, offsets.
-        tile: TILE of `strata.ops.qsa.gpu.choose`.
+        tile: TILE of `strata.ops.qsa.choose.choose`.
         graphs: record short passes.
 
     Attributes:
@@ -355,7 +355,7 @@ class Prompt:
             num_warps=4, **OPTIONS,
         )  # fmt: skip
         chosen = torch.empty((rows, budget), dtype=torch.int32, device=device)
-        qsa.choose[(rows,)](
+        choose[(rows,)](
             scores, peaks, chosen, most, batch.seen[begin:], chosen, RATIO=q.ratio, BUDGET=budget, TILE=tile,
             COUNTED=False, PDL=False, num_warps=8,
         )  # fmt: skip
