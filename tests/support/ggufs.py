@@ -6,6 +6,8 @@ each of them lie.
 
 import random
 import struct
+import time
+import tracemalloc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,3 +254,14 @@ def read_everything(path: Path) -> str:
         problem = error
     assert problem is None or path.name.split("-")[0] in str(problem)  # the file, or another of its set
     return "read" if problem is None else type(problem).__name__
+
+
+def watched(path: Path) -> tuple[float, int]:
+    """Seconds and most bytes of memory that reading everything in a file takes; other threads' are counted, too."""
+    tracemalloc.start()
+    try:
+        start = time.perf_counter()
+        read_everything(path)
+        return time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
