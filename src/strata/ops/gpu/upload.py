@@ -20,7 +20,8 @@ from strata.ops.matvec.tables import codewords
 from strata.ops.matvec.triton import PlaneMatrix
 from strata.ops.planes import LAYOUTS, layout, pack, pack_each
 from strata.ops.rows.gpu import gather
-from strata.ops.tiers.tier import LayerTier, Tier
+from strata.ops.tiers.layer import LayerTier
+from strata.ops.tiers.tier import Tier
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _GATHERED = 8  # blocks of a program

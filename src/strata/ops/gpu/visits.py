@@ -17,7 +17,7 @@ from strata.ops.gpu.rows import ExpertRows, Rows, linear
 from strata.ops.gpu.upload import DeviceMoe
 from strata.ops.matvec.triton import MAX_ROWS, Activations, quantise
 from strata.ops.moe import gpu as moe
-from strata.ops.tiers.tier import LayerTier
+from strata.ops.tiers.layer import LayerTier
 
 
 class GpuRoute(NamedTuple):

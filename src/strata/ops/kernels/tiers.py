@@ -8,7 +8,7 @@ from strata.ops.experts.slots import SlotLayout
 from strata.ops.kernels.entry import Kernel
 from strata.ops.tiers import kernels
 from strata.ops.tiers.bring import WARPS, constants
-from strata.ops.tiers.tier import BLOCK, BOX_WARPS, TAKEN, box_constants
+from strata.ops.tiers.layer import BLOCK, BOX_WARPS, TAKEN, box_constants
 
 _I, _L, _F, _U = "*i32", "*i64", "*fp32", "*u8"
 _HIDDEN, _INNER, _TOPK = 2560, 640, 10

@@ -1,7 +1,7 @@
 """Experts of a whole model in two places: some in slots on the device, all of them in RAM.
 
 `Tier` owns what both halves of a window share, and what changes between windows: which expert has a slot. A layer's
-part of a window is `LayerTier.misses`, on a branch beside the hits.
+part of a window is `strata.ops.tiers.layer.LayerTier`, on branches beside the hits.
 """
 
 import weakref
@@ -17,28 +17,17 @@ from torch import Tensor
 from strata.errors import TierError
 from strata.experts.compute import Expert
 from strata.experts.misses import Costs, Fault, HostLoop, Mailbox, shares
-from strata.experts.misses.mailbox import MOST_ROWS
 from strata.model.tally import Tally
-from strata.ops.dependent import launch
 from strata.ops.experts.slots import SlotLayout, Slots
-from strata.ops.experts.triton import Plan, down, gate_up
-from strata.ops.matvec.triton import Activations, quantise
 from strata.ops.tiers import kernels
 from strata.ops.tiers.borrowing import Borrowing
-from strata.ops.tiers.bring import Source, sources
+from strata.ops.tiers.bring import sources
+from strata.ops.tiers.layer import Halves, LayerTier, LinkLists
 from strata.ops.tiers.moving import Mover
 from strata.ops.tiers.ram import Ram
 from strata.ops.tiers.room import room as room_for
 from strata.ops.tiers.supply import Supply
 from strata.ops.tiers.tally import tallied
-
-BLOCK = 1024
-"""Words of a message that its program writes at a time."""
-
-BOX_WARPS = 8
-
-TAKEN = 1024
-"""Numbers of a row that a program takes from the host's memory."""
 
 QUIET = 32
 """Windows without a pass over a prompt between them, after which slots that were lent to it are taken back: more than
@@ -203,10 +192,14 @@ class Tier:
         scratch = torch.zeros((room + 1) * widest, dtype=torch.uint8, device=device)
         self._scratch = scratch[(self.largest.data_ptr() - scratch.data_ptr()) % widest :][: room * widest]
         self._stage = torch.zeros(room * heaviest, dtype=torch.uint8, device=device)
-        self._link = _LinkLists.empty(self._mailbox.pairs, device)
+        halves = Halves(
+            self._mailbox, self._box, self.state, self.split, self.sums, self.visits,
+            LinkLists.empty(self._mailbox.pairs, device), self._stage, o.room,
+            None if self.supply is None else self.supply.nobody,
+        )  # fmt: skip
         self.layers = [
             LayerTier(
-                i, self, source,
+                i, halves, source,
                 Slots(source.layout, self.room.arrays[kind], self.table[i], -1, _scales(expert, device)),
                 self._scratch[: room * source.layout.nbytes].view(room, -1),
             )
@@ -465,101 +458,6 @@ class Tier:
     def _recover(self) -> None:
         self.host.recover()
         self.state[kernels.FAULTED.value] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _LinkLists:
-    """The link's part of a layer, as a plan: one for all layers and windows."""
-
-    experts: Tensor
-    slots: Tensor
-    counts: Tensor
-    pairs: Tensor
-    totals: Tensor
-    hosts: Tensor
-
-    @classmethod
-    def empty(cls, most: int, device: torch.device) -> "_LinkLists":
-        size = 1 << most.bit_length()
-
-        def room(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int32, device=device)
-
-        slots = torch.arange(size, dtype=torch.int32, device=device)
-        return cls(room(size), slots, room(size), room(size, MOST_ROWS), room(2), room(size))
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTier:
-    """One layer's part.
-
-    Attributes:
-        number: of the layer.
-        tier: of the model.
-        source: its experts in RAM.
-        slots: those on the device.
-        scratch: ``uint8 [room, bytes of a slot]``, for those that the link brings.
-    """
-
-    number: int
-    tier: Tier
-    source: Source
-    slots: Slots
-    scratch: Tensor
-
-    def misses(self, x: Activations, plan: Plan, y: Tensor) -> None:
-        """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``."""
-        self.ask(x, plan)
-        self.answer(x, plan, y)
-
-    def ask(self, x: Activations, plan: Plan) -> None:
-        """Share out what is missing, tell the host of its part, and bring the link's."""
-        t, mailbox = self.tier, self.tier._mailbox  # noqa: SLF001  # parts of one whole
-        link, kind = t._link, self.source.layout  # noqa: SLF001
-        box = box_constants(mailbox)
-        del box["AT_RESULTS"]
-        kernels.publish[(1,)](
-            plan.experts, plan.counts, plan.pairs, plan.totals, x.q.view(torch.int32), x.s, t._box, t.state, t.split,  # noqa: SLF001
-            link.experts, link.counts, link.pairs, link.totals, link.hosts, t.visits, t.sums,
-            self.source.places, 0 if t.supply is None else t.supply.nobody, self.number, plan.rows,
-            **box, BLOCK=BLOCK, WIDTH=kind.hidden, M=len(plan.experts), DISK=t.supply is not None,
-            **launch(x.q.device), num_warps=BOX_WARPS,
-        )  # fmt: skip
-        if t.options.room:
-            self.bring(link.experts, link.slots, link.totals, self._most(plan))
-
-    def answer(self, x: Activations, plan: Plan, y: Tensor) -> None:
-        """Compute what the link has brought, and take what the host has computed."""
-        t, link, kind = self.tier, self.tier._link, self.source.layout  # noqa: SLF001
-        pairs, most = plan.rows * plan.topk, self._most(plan)
-        if t.options.room:
-            brought = Plan(
-                plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
-            )
-            slots = Slots(kind, self.scratch, self.slots.slot_of, -1, self.slots.scales)
-            down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
-        kernels.await_host[(1,)](t._box, t.state, t.sums, self.number, **launch(y.device), num_warps=1)  # noqa: SLF001
-        kernels.take[(-(-kind.hidden // TAKEN), pairs)](
-            plan.counts, plan.pairs, link.hosts, t._box, t.state, y, AT_RESULTS=t._mailbox.results, BLOCK=TAKEN,  # noqa: SLF001
-            WIDTH=kind.hidden, M=len(plan.experts), DISK=t.supply is not None, **launch(y.device), num_warps=4,
-        )  # fmt: skip
-
-    def _most(self, plan: Plan) -> int:
-        """Experts that the link may bring for a plan."""
-        return min(plan.rows * plan.topk, self.tier.options.room)
-
-    def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
-        """Bring experts to the link's places."""
-        self.source.launch(self.scratch, self.tier._stage, experts, places, totals, most)  # noqa: SLF001
-
-
-def box_constants(mailbox: Mailbox) -> dict[str, int]:
-    """Where things lie in the memory that both halves share, as kernels take them."""
-    return {
-        "AT_EXPERTS": mailbox.experts, "AT_COUNTS": mailbox.counts, "AT_NUMBERS": mailbox.numbers,
-        "AT_CODES": mailbox.codes, "AT_SCALES": mailbox.scales, "AT_RESULTS": mailbox.results,
-        "VISITS": mailbox.pairs,
-    }  # fmt: skip
 
 
 def _scales(expert: Expert, device: torch.device) -> Tensor | None:

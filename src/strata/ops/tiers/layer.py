@@ -1,0 +1,151 @@
+"""A layer's part of a window that misses experts: what the device launches for it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strata.experts.misses import Mailbox
+from strata.experts.misses.mailbox import MOST_ROWS
+from strata.ops.dependent import launch
+from strata.ops.experts.slots import Slots
+from strata.ops.experts.triton import Plan, down, gate_up
+from strata.ops.matvec.triton import Activations, quantise
+from strata.ops.tiers import kernels
+from strata.ops.tiers.bring import Source
+
+BLOCK = 1024
+"""Words of a message that its program writes at a time."""
+
+BOX_WARPS = 8
+
+TAKEN = 1024
+"""Numbers of a row that a program takes from the host's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLists:
+    """The link's part of a layer, as a plan: one for all layers and windows.
+
+    Attributes:
+        experts, slots, counts, pairs, totals: of the plan; its slots are the link's places in their order.
+        hosts: which entries of the window's plan are the host's, if some experts lie on a disk.
+    """
+
+    experts: Tensor
+    slots: Tensor
+    counts: Tensor
+    pairs: Tensor
+    totals: Tensor
+    hosts: Tensor
+
+    @classmethod
+    def empty(cls, most: int, device: torch.device) -> "LinkLists":
+        """Room for so many experts."""
+        size = 1 << most.bit_length()
+
+        def room(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        slots = torch.arange(size, dtype=torch.int32, device=device)
+        return cls(room(size), slots, room(size), room(size, MOST_ROWS), room(2), room(size))
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What both halves of a window have in common, and all layers.
+
+    Attributes:
+        mailbox: where things lie in the memory that both sides see.
+        box: uint8, that memory.
+        state: int64, words of the device's half (`kernels.STATE`).
+        split: int32, how many experts go over the link, by how many are missing.
+        sums, visits: what layers met (`kernels.publish`).
+        link: the link's part.
+        stage: uint8, memory of the device for blocks on their way.
+        room: experts that the link may bring for one layer; 0 for none.
+        nobody: the place of an expert that lies on a disk; None where all are in RAM.
+    """
+
+    mailbox: Mailbox
+    box: Tensor
+    state: Tensor
+    split: Tensor
+    sums: Tensor
+    visits: Tensor
+    link: LinkLists
+    stage: Tensor
+    room: int
+    nobody: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTier:
+    """One layer's part.
+
+    Attributes:
+        number: of the layer.
+        halves: of the window.
+        source: its experts in RAM.
+        slots: those on the device.
+        scratch: ``uint8 [room, bytes of a slot]``, for those that the link brings.
+    """
+
+    number: int
+    halves: Halves
+    source: Source
+    slots: Slots
+    scratch: Tensor
+
+    def misses(self, x: Activations, plan: Plan, y: Tensor) -> None:
+        """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``."""
+        self.ask(x, plan)
+        self.answer(x, plan, y)
+
+    def ask(self, x: Activations, plan: Plan) -> None:
+        """Share out what is missing, tell the host of its part, and bring the link's."""
+        h, link, disk = self.halves, self.halves.link, self.halves.nobody is not None
+        box = box_constants(h.mailbox)
+        del box["AT_RESULTS"]
+        kernels.publish[(1,)](
+            plan.experts, plan.counts, plan.pairs, plan.totals, x.q.view(torch.int32), x.s, h.box, h.state, h.split,
+            link.experts, link.counts, link.pairs, link.totals, link.hosts, h.visits, h.sums,
+            self.source.places, h.nobody or 0, self.number, plan.rows,
+            **box, BLOCK=BLOCK, WIDTH=self.source.layout.hidden, M=len(plan.experts), DISK=disk,
+            **launch(x.q.device), num_warps=BOX_WARPS,
+        )  # fmt: skip
+        if h.room:
+            self.bring(link.experts, link.slots, link.totals, self._most(plan))
+
+    def answer(self, x: Activations, plan: Plan, y: Tensor) -> None:
+        """Compute what the link has brought, and take what the host has computed."""
+        h, link, kind = self.halves, self.halves.link, self.source.layout
+        pairs, most = plan.rows * plan.topk, self._most(plan)
+        if h.room:
+            brought = Plan(
+                plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
+            )
+            slots = Slots(kind, self.scratch, self.slots.slot_of, -1, self.slots.scales)
+            down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
+        kernels.await_host[(1,)](h.box, h.state, h.sums, self.number, **launch(y.device), num_warps=1)
+        kernels.take[(-(-kind.hidden // TAKEN), pairs)](
+            plan.counts, plan.pairs, link.hosts, h.box, h.state, y, AT_RESULTS=h.mailbox.results, BLOCK=TAKEN,
+            WIDTH=kind.hidden, M=len(plan.experts), DISK=h.nobody is not None, **launch(y.device), num_warps=4,
+        )  # fmt: skip
+
+    def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
+        """Bring experts to the link's places."""
+        self.source.launch(self.scratch, self.halves.stage, experts, places, totals, most)
+
+    def _most(self, plan: Plan) -> int:
+        """Experts that the link may bring for a plan."""
+        return min(plan.rows * plan.topk, self.halves.room)
+
+
+def box_constants(mailbox: Mailbox) -> dict[str, int]:
+    """Where things lie in the memory that both halves share, as kernels take them."""
+    return {
+        "AT_EXPERTS": mailbox.experts, "AT_COUNTS": mailbox.counts, "AT_NUMBERS": mailbox.numbers,
+        "AT_CODES": mailbox.codes, "AT_SCALES": mailbox.scales, "AT_RESULTS": mailbox.results,
+        "VISITS": mailbox.pairs,
+    }  # fmt: skip
