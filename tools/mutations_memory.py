@@ -302,4 +302,11 @@ MEMORY = (
         "row",
         ("tests/ops/tiers/test_layers.py", "-k", "dead_worker"),
     ),
+    _m(
+        "tiers: products with downs do not wait for them",
+        "ops/tiers/layer.py",
+        "        downs()\n        down(slots",
+        "        down(slots",
+        ("tests/ops/tiers/test_layers.py", "-k", "downs"),
+    ),
 )

@@ -11,4 +11,4 @@ from support.branches import several
 
 def test_results_in_order():
     found = several(Branches(graphs=False), torch.tensor([1.0, 2.0]))
-    assert found.tolist() == [[2, 3], [6, 9], [10, 15], [14, 21], [22, 33]]
+    assert found.tolist() == [[2, 3], [12, 18], [10, 15], [14, 21], [22, 33], [26, 39]]

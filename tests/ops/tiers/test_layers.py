@@ -1,6 +1,7 @@
 """Layers whose experts are not all on the device: the judge's rows from every tier, and every fault lets go."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from strata.experts.kernels.cached import task_function
 from strata.experts.misses import Costs
 from strata.experts.pool.atomics import load, pause
 from strata.experts.pool.region import LOST
+from strata.ops.gpu.branches import Branches
+from strata.ops.tiers.bring import DOWN, GATE_UP
+from strata.ops.tiers.layer import LayerTier
 from support.launch import NATIVE
 from support.tiered import tiered
 from support.tiers import Told
@@ -59,6 +63,42 @@ def test_rows_are_the_judges_wherever_they_were_computed(residents, costs, rows,
         visits = made.cache.visits[-1]
         assert len(visits) == last.experts
         assert visits[:, 2].sum() == 2 * rows * made.topk
+    finally:
+        made.close()
+
+
+class _Late(Branches):
+    """Every branch does its work when somebody waits for its end; urgent ones all but downs of experts before."""
+
+    def __init__(self):
+        super().__init__(graphs=False)
+        self.deferred = []
+
+    def begin(self, _, body, *, urgent=False):
+        if not urgent:
+            return body
+        body()
+        return lambda: [one() for one in self.deferred]
+
+
+def test_downs_may_come_when_products_with_gates_and_ups_are_done(monkeypatch):
+    made = tiered([], costs=LINK)
+    late = made.visits._branches = _Late()
+    brought, bring = [], LayerTier._bring
+
+    def deferring(self, plan, parts):
+        brought.append(parts)
+        run = partial(bring, self, plan, parts)
+        late.deferred.append(run) if parts == DOWN else run()
+
+    monkeypatch.setattr(LayerTier, "_bring", deferring)
+    try:
+        for _ in range(3):  # places of the link hold earlier experts' downs
+            _holds(made.window(2))
+            late.deferred.clear()
+        made.tier.settled()
+        assert made.tier.last.link > 0
+        assert brought == [GATE_UP, DOWN] * 6
     finally:
         made.close()
 

@@ -146,7 +146,7 @@ def test_what_is_no_sum_of_bits_is_refused():
     ],
 )
 def test_experts_are_brought_to_slots(gate, up, down, hidden, inner):
-    """The bytes that `SlotLayout.fill` writes, and no others; experts lie anywhere."""
+    """The bytes that `SlotLayout.fill` writes, and no others; experts lie anywhere; gates and ups, and then downs."""
     rng = np.random.default_rng([*gate.encode()])
     kind = SlotLayout(gate, up, down, hidden, inner)
     shapes = ((gate, (inner, hidden)), (up, (inner, hidden)), (down, (hidden, inner)))
@@ -160,9 +160,15 @@ def test_experts_are_brought_to_slots(gate, up, down, hidden, inner):
     expected = slots.clone()
     stage = torch.empty(3 * source.nbytes, dtype=torch.uint8, device=DEVICE)
     lists = torch.tensor([[3, 0, 1], [1, 4, 0], [2, 0, 0]], dtype=torch.int32, device=DEVICE)
-    source.launch(slots, stage, lists[0], lists[1], lists[2], 3)  # the third is not counted
+    whole, empty = slots.clone(), slots.clone()
+    source.launch(whole, stage, lists[0], lists[1], lists[2], 3)  # the third is not counted
     for expert, slot in ((3, 1), (0, 4)):
         kind.fill(expected[slot], *(x.to(DEVICE) for x in matrices[expert]))
+    assert torch.equal(whole, expected)
+    at = kind.down_at
+    source.launch(slots, stage, lists[0], lists[1], lists[2], 3, parts=bring.GATE_UP)
+    assert torch.equal(slots, torch.cat([expected[:, :at], empty[:, at:]], 1))
+    source.launch(slots, stage, lists[0], lists[1], lists[2], 3, parts=bring.DOWN)
     assert torch.equal(slots, expected)
 
 

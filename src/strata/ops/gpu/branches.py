@@ -58,6 +58,14 @@ class Branches:
 
         return join
 
+    def point(self) -> Callable[[], None]:
+        """What has been launched where this is called: to call on another branch, which then waits for it."""
+        if not self._graphs or not torch.cuda.is_current_stream_capturing():
+            return _nothing
+        event = torch.cuda.Event()
+        event.record()
+        return lambda: torch.cuda.current_stream().wait_event(event)
+
     def mark(self) -> None:
         """What early branches wait for has been launched."""
         if self._graphs and torch.cuda.is_current_stream_capturing():
@@ -73,3 +81,7 @@ class Branches:
         others = [self.begin(i, body) for i, body in enumerate(bodies[1:])]
         first = bodies[0]()
         return first, *(join() for join in others)
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""

@@ -99,18 +99,14 @@ class Visits:
             plan = experts.plan(route.experts[part].contiguous(), w.slots)
             y = torch.empty((x.rows * plan.topk, self._width(w)), dtype=torch.float32, device=self._device)
             if w.tier is not None:
-                w.tier.misses(x, plan, y)
+                w.tier.misses(x, plan, y, self._branches)()
             _rows_of(w.slots, x, plan, out=y)
             shared = _rows_of(w.shared, x, self._only(w.shared, x.rows))
             experts.combine(y, route.weights[part].contiguous(), shared, route.shared[part], out[part])
         return out
 
     def _tiered(self, a: Activations, route: GpuRoute, w: DeviceMoe, tier: LayerTier) -> ExpertRows:
-        """The same where experts may be missing: what has to do with those is a branch, which hits never wait for.
-
-        Its beginning is urgent: else the host's message would stand behind all programs of the hits, 22 us of a window
-        of four rows on an H200. Its end is not, or programs that wait for experts would keep hits off the device.
-        """
+        """The same where experts may be missing: what has to do with those is beside the hits."""
         plan = route.plan
         assert plan is not None
         beside = w.shared if route.always is None else None
@@ -118,13 +114,7 @@ class Visits:
         y = torch.empty(
             (pairs + (a.rows if beside is not None else 0), self._width(w)), dtype=torch.float32, device=self._device
         )
-        asked = self._branches.begin("asked", partial(tier.ask, a, plan), urgent=True)
-
-        def answered() -> None:
-            asked()
-            tier.answer(a, plan, y)
-
-        missing = self._branches.begin("misses", answered)
+        missing = tier.misses(a, plan, y, self._branches)
         _rows_of(w.slots, a, plan, beside, out=y)
         missing()
         always = y[pairs:] if route.always is None else route.always()

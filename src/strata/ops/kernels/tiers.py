@@ -7,7 +7,7 @@ from strata.ops.dependent import FIRST
 from strata.ops.experts.slots import SlotLayout
 from strata.ops.kernels.entry import Kernel
 from strata.ops.tiers import kernels
-from strata.ops.tiers.bring import WARPS, constants
+from strata.ops.tiers.bring import DOWN, GATE_UP, WARPS, constants
 from strata.ops.tiers.layer import BLOCK, BOX_WARPS, TAKEN, box_constants
 
 _I, _L, _F, _U = "*i32", "*i64", "*fp32", "*u8"
@@ -18,11 +18,12 @@ _TYPES = (
     ("Q4_K", "Q4_K", "Q5_1"),
     ("Q8_0", "Q8_0", "Q8_0"),
 )
+_PARTS = ((GATE_UP + DOWN, ""), (GATE_UP, ".gate_up"), (DOWN, ".down"))
 _STRIDES = ("stage_each", "stride", "up_at", "down_at")
 
 
 def tiers(arch: int) -> list[Kernel]:
-    """All of them; experts of four sets of types are brought."""
+    """All of them; experts of four sets of types are brought, whole and in parts."""
     pdl = {"PDL": arch >= FIRST}
     box = box_constants(Mailbox(_TOPK, _HIDDEN))
     results = {"AT_RESULTS": box.pop("AT_RESULTS")}
@@ -49,17 +50,17 @@ def tiers(arch: int) -> list[Kernel]:
     return [
         _kernel("await_host", kernels.await_host, awaiting, pdl, 1),
         *halves,
-        *(_bring(types, pdl) for types in _TYPES),
+        *(_bring(types, parts, tail, pdl) for types in _TYPES for parts, tail in _PARTS),
     ]
 
 
-def _bring(types: tuple[str, str, str], pdl: dict[str, bool]) -> Kernel:
+def _bring(types: tuple[str, str, str], parts: tuple[int, ...], tail: str, pdl: dict[str, bool]) -> Kernel:
     signature = {
         "base": _U, "places": _L, "stage": _U, "stage_each": "i32", "slots_base": _U, "stride": "i32",
         "up_at": "i32", "down_at": "i32", "experts": _I, "slots": _I, "totals": _I,
     }  # fmt: skip
-    chosen = constants(SlotLayout(*types, _HIDDEN, _INNER))
-    return _kernel(f"bring.{types[0]}.{types[2]}", kernels.bring, signature, {**chosen, **pdl}, WARPS)
+    chosen = constants(SlotLayout(*types, _HIDDEN, _INNER), parts)
+    return _kernel(f"bring.{types[0]}.{types[2]}{tail}", kernels.bring, signature, {**chosen, **pdl}, WARPS)
 
 
 def _kernel(name: str, function: Any, signature: dict[str, str], chosen: dict[str, Any], warps: int) -> Kernel:

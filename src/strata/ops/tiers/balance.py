@@ -18,6 +18,7 @@ from torch import Tensor
 from strata.errors import TierError
 from strata.experts.misses import Costs, shares
 from strata.ops.experts.triton import Plan
+from strata.ops.gpu.branches import Branches
 from strata.ops.matvec.triton import Activations, quantise
 from strata.ops.tiers.here import here
 from strata.ops.tiers.tier import Tier
@@ -148,6 +149,7 @@ class _Window:
             self._experts.append(experts)
             self._parts.append((number, plan))
             self._some.append(some)
+        self._branches = Branches(graphs=device.type == "cuda")
         self._graph: torch.cuda.CUDAGraph | None = None
         self.microseconds(1, min(1, tier.options.room))  # compiled, and the host is awake
         if device.type == "cuda":
@@ -159,7 +161,7 @@ class _Window:
 
     def _launch(self) -> None:
         for number, plan in self._parts:
-            self._tier.layers[number].misses(self._x, plan, self._y)
+            self._tier.layers[number].misses(self._x, plan, self._y, self._branches)()
 
     def microseconds(self, missing: int, link: int) -> float:
         """Of all layers, if each lacks so many experts and gets some of them over the link."""

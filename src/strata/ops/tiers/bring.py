@@ -25,6 +25,9 @@ PER_PROCESSOR = 1
 piece of 3 to 5 KB on its way, and makes planes of it in some 2 us. On an H200 they bring 50 GB/s, and so do 2 to 8:
 more only wait in line before the link, and whoever else reads over it behind them (`bench/gpu_bring.py`)."""
 
+GATE_UP, DOWN = (0, 1), (2,)
+"""Parts of experts that may be brought by themselves."""
+
 INTERPRETED = 3
 """Programs where the interpreter runs them one after the other."""
 
@@ -63,6 +66,7 @@ class Source:
         at: Tensor | None = None,
         base: Tensor | None = None,
         programs: int | None = None,
+        parts: tuple[int, ...] = GATE_UP + DOWN,
     ) -> None:
         """Bring experts.
 
@@ -78,10 +82,11 @@ class Source:
             base: what `at` counts from, if not from `base` of the source: memory of the device, as a rule. It may be
                 `stage`, where each expert's parts follow one another, the experts in the order of `experts`.
             programs: how many share it out at most; None for `PER_PROCESSOR` on each multiprocessor.
+            parts: of the experts: all, `GATE_UP` or `DOWN`. The others stay as they are.
         """
         device, kind = slots.device, self.layout
-        chosen, where = constants(kind), self.places if at is None else at
-        bring[(min(pieces(kind) * most, programs or programs_of(device)),)](
+        chosen, where = constants(kind, parts), self.places if at is None else at
+        bring[(min(pieces(kind, parts) * most, programs or programs_of(device)),)](
             self.base if base is None else base, where, stage, self.nbytes, slots, slots.stride(0), kind.up_at,
             kind.down_at, experts, places, totals, **chosen, num_warps=WARPS, num_stages=1, **launch(device),
         )  # fmt: skip
@@ -127,9 +132,9 @@ def stored(kind: SlotLayout) -> tuple[tuple[int, int], ...]:
     return tuple((rows, by_name(name).row_bytes(width)) for name, rows, width in _shapes(kind))
 
 
-def pieces(kind: SlotLayout) -> int:
-    """That an expert is brought in."""
-    return sum(_pieces(kind))
+def pieces(kind: SlotLayout, parts: tuple[int, ...] = GATE_UP + DOWN) -> int:
+    """That an expert, or some parts of it, are brought in."""
+    return sum(_pieces(kind, parts))
 
 
 @cache
@@ -141,9 +146,9 @@ def programs_of(device: torch.device, each: int = PER_PROCESSOR) -> int:
 
 
 @cache
-def constants(kind: SlotLayout) -> dict[str, Any]:
-    """Constants of the kernel."""
-    shapes, many, each = _shapes(kind), _together(kind), _pieces(kind)
+def constants(kind: SlotLayout, parts: tuple[int, ...] = GATE_UP + DOWN) -> dict[str, Any]:
+    """Constants of the kernel that brings some parts."""
+    shapes, many, each = _shapes(kind), _together(kind), _pieces(kind, parts)
     blocks = [by_name(name).bytes for name, _, _ in shapes]
     codes = [repack.code(repack.recipes(name), layout(name).offsets(rows, width)[:-1]) for name, rows, width in shapes]
     return {
@@ -165,6 +170,8 @@ def _together(kind: SlotLayout) -> list[int]:
     return [repack.together(name, widest) for name in (kind.gate, kind.up, kind.down)]
 
 
-def _pieces(kind: SlotLayout) -> list[int]:
+def _pieces(kind: SlotLayout, parts: tuple[int, ...]) -> list[int]:
+    """Of gate, up and down; none of what is not among the parts."""
     counts = [rows * width // by_name(name).weights for name, rows, width in _shapes(kind)]
-    return [-(-count // many) for count, many in zip(counts, _together(kind), strict=True)]
+    together = _together(kind)
+    return [-(-counts[part] // together[part]) if part in parts else 0 for part in range(len(counts))]

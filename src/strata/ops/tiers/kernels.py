@@ -319,6 +319,17 @@ def _one(
 
 
 @triton.jit
+def _piece(
+    WHICH: tl.constexpr, base, places, expert, out, mine, piece, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    TOGETHER: tl.constexpr, ROOM: tl.constexpr, CODE: tl.constexpr,
+):  # fmt: skip
+    """A piece of an expert's gate (0), up (1) or down (2); behind one another on their way."""
+    BEFORE: tl.constexpr = (WHICH > 0) * BLOCKS[0] * BLOCK[0] + (WHICH > 1) * BLOCKS[1] * BLOCK[1]
+    raw = base + 16 * tl.load(places + 3 * expert + WHICH)
+    _one(raw, out, mine + BEFORE, piece, BLOCKS[WHICH], BLOCK[WHICH], TOGETHER[WHICH], ROOM[WHICH], CODE)
+
+
+@triton.jit
 def bring(
     base, places, stage, stage_each, slots_base, stride, up_at, down_at, experts, slots, totals,
     GATE_PIECES: tl.constexpr, UP_PIECES: tl.constexpr, DOWN_PIECES: tl.constexpr, BLOCKS: tl.constexpr,
@@ -338,34 +349,28 @@ def bring(
         experts: int32, which.
         slots: int32, to which slots.
         totals: int32, how many.
-        GATE_PIECES, UP_PIECES, DOWN_PIECES: of each matrix.
+        GATE_PIECES, UP_PIECES, DOWN_PIECES: of each matrix; gate and up, or down, may have none and are left alone.
         BLOCKS, BLOCK, TOGETHER: of gate, up, down: blocks of a matrix, bytes of a block, blocks of a piece.
         ROOM: of each: a power of two, at least the words of a piece.
         GATE, UP, DOWN: `strata.ops.tiers.repack.code` of each.
     """
     release(PDL)
     wait(PDL)
-    PIECES: tl.constexpr = GATE_PIECES + UP_PIECES + DOWN_PIECES
-    GATE_BYTES: tl.constexpr = BLOCKS[0] * BLOCK[0]
-    UP_BYTES: tl.constexpr = BLOCKS[1] * BLOCK[1]
+    FIRST: tl.constexpr = GATE_PIECES + UP_PIECES
+    PIECES: tl.constexpr = FIRST + DOWN_PIECES
     for at in range(tl.program_id(0), tl.load(totals) * PIECES, tl.num_programs(0)):
         which, piece = at // PIECES, at % PIECES
         expert, slot = tl.load(experts + which).to(tl.int64), tl.load(slots + which).to(tl.int64)
         out, mine = slots_base + slot * stride, stage + which * stage_each
-        if piece < GATE_PIECES:
-            _one(
-                base + 16 * tl.load(places + 3 * expert), out, mine, piece,
-                BLOCKS[0], BLOCK[0], TOGETHER[0], ROOM[0], GATE,
-            )  # fmt: skip
-        elif piece < GATE_PIECES + UP_PIECES:
-            _one(
-                base + 16 * tl.load(places + 3 * expert + 1), out + up_at, mine + GATE_BYTES,
-                piece - GATE_PIECES,
-                BLOCKS[1], BLOCK[1], TOGETHER[1], ROOM[1], UP,
+        if FIRST == 0:
+            _piece(2, base, places, expert, out + down_at, mine, piece, BLOCKS, BLOCK, TOGETHER, ROOM, DOWN)
+        elif piece < GATE_PIECES:
+            _piece(0, base, places, expert, out, mine, piece, BLOCKS, BLOCK, TOGETHER, ROOM, GATE)
+        elif DOWN_PIECES == 0 or piece < FIRST:
+            _piece(
+                1, base, places, expert, out + up_at, mine, piece - GATE_PIECES, BLOCKS, BLOCK, TOGETHER, ROOM, UP
             )  # fmt: skip
         else:
-            _one(
-                base + 16 * tl.load(places + 3 * expert + 2), out + down_at, mine + GATE_BYTES + UP_BYTES,
-                piece - GATE_PIECES - UP_PIECES,
-                BLOCKS[2], BLOCK[2], TOGETHER[2], ROOM[2], DOWN,
+            _piece(
+                2, base, places, expert, out + down_at, mine, piece - FIRST, BLOCKS, BLOCK, TOGETHER, ROOM, DOWN
             )  # fmt: skip

@@ -1,5 +1,6 @@
 """A layer's part of a window that misses experts: what the device launches for it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +11,10 @@ from strata.experts.misses.mailbox import MOST_ROWS
 from strata.ops.dependent import launch
 from strata.ops.experts.slots import Slots
 from strata.ops.experts.triton import Plan, down, gate_up
+from strata.ops.gpu.branches import Branches
 from strata.ops.matvec.triton import Activations, quantise
 from strata.ops.tiers import kernels
-from strata.ops.tiers.bring import Source
+from strata.ops.tiers.bring import DOWN, GATE_UP, Source
 
 BLOCK = 1024
 """Words of a message that its program writes at a time."""
@@ -97,13 +99,37 @@ class LayerTier:
     slots: Slots
     scratch: Tensor
 
-    def misses(self, x: Activations, plan: Plan, y: Tensor) -> None:
-        """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``."""
-        self.ask(x, plan)
-        self.answer(x, plan, y)
+    def misses(self, x: Activations, plan: Plan, y: Tensor, branches: Branches) -> Callable[[], None]:
+        """Rows of the pairs whose experts have no slot, into ``y`` ``float32 [at least pairs, H]``.
 
-    def ask(self, x: Activations, plan: Plan) -> None:
-        """Share out what is missing, tell the host of its part, and bring the link's."""
+        Two branches, which hits never wait for. The first tells the host of its part, and then brings the link's: gates
+        and ups before downs, so that products with those are done when the last downs come. It is urgent: else the
+        host's message would stand behind all programs of the hits, 22 us of a window of four rows on an H200. The
+        second computes what has come and takes what the host has computed. It is not urgent, or programs that wait for
+        experts would keep hits off the device.
+
+        Returns:
+            To call where the rows are needed.
+        """
+        began: list[Callable[[], None]] = []
+
+        def asked() -> None:
+            self._publish(x, plan)
+            self._bring(plan, GATE_UP)
+            began.append(branches.point())
+            self._bring(plan, DOWN)
+
+        finish = branches.begin("asked", asked, urgent=True)
+
+        def answered() -> None:
+            began[0]()
+            self._compute(x, plan, y, finish)
+            self._take(plan, y)
+
+        return branches.begin("misses", answered)
+
+    def _publish(self, x: Activations, plan: Plan) -> None:
+        """Share out what is missing, and tell the host of its part."""
         h, link, disk = self.halves, self.halves.link, self.halves.nobody is not None
         box = box_constants(h.mailbox)
         del box["AT_RESULTS"]
@@ -114,28 +140,41 @@ class LayerTier:
             **box, BLOCK=BLOCK, WIDTH=self.source.layout.hidden, M=len(plan.experts), DISK=disk,
             **launch(x.q.device), num_warps=BOX_WARPS,
         )  # fmt: skip
-        if h.room:
-            self.bring(link.experts, link.slots, link.totals, self._most(plan))
 
-    def answer(self, x: Activations, plan: Plan, y: Tensor) -> None:
-        """Compute what the link has brought, and take what the host has computed."""
-        h, link, kind = self.halves, self.halves.link, self.source.layout
-        pairs, most = plan.rows * plan.topk, self._most(plan)
-        if h.room:
-            brought = Plan(
-                plan.rows, plan.topk, pairs, link.experts, link.slots, link.counts, link.pairs, link.totals, most
-            )
-            slots = Slots(kind, self.scratch, self.slots.slot_of, -1, self.slots.scales)
-            down(slots, quantise(gate_up(slots, x, brought)), brought, out=y)
+    def _bring(self, plan: Plan, parts: tuple[int, ...]) -> None:
+        link = self.halves.link
+        if self.halves.room:
+            self.bring(link.experts, link.slots, link.totals, self._most(plan), parts)
+
+    def _compute(self, x: Activations, plan: Plan, y: Tensor, downs: Callable[[], None]) -> None:
+        """Rows of the experts that the link brings; `downs` waits for the last of them."""
+        h, link = self.halves, self.halves.link
+        if not h.room:
+            downs()
+            return
+        brought = Plan(
+            plan.rows, plan.topk, plan.rows * plan.topk, link.experts, link.slots, link.counts, link.pairs, link.totals,
+            self._most(plan),
+        )  # fmt: skip
+        slots = Slots(self.source.layout, self.scratch, self.slots.slot_of, -1, self.slots.scales)
+        inner = quantise(gate_up(slots, x, brought))
+        downs()
+        down(slots, inner, brought, out=y)
+
+    def _take(self, plan: Plan, y: Tensor) -> None:
+        """Wait for the host, and take the rows that it has computed."""
+        h, hidden = self.halves, self.source.layout.hidden
         kernels.await_host[(1,)](h.box, h.state, h.sums, self.number, **launch(y.device), num_warps=1)
-        kernels.take[(-(-kind.hidden // TAKEN), pairs)](
-            plan.counts, plan.pairs, link.hosts, h.box, h.state, y, AT_RESULTS=h.mailbox.results, BLOCK=TAKEN,
-            WIDTH=kind.hidden, M=len(plan.experts), DISK=h.nobody is not None, **launch(y.device), num_warps=4,
+        kernels.take[(-(-hidden // TAKEN), plan.rows * plan.topk)](
+            plan.counts, plan.pairs, h.link.hosts, h.box, h.state, y, AT_RESULTS=h.mailbox.results, BLOCK=TAKEN,
+            WIDTH=hidden, M=len(plan.experts), DISK=h.nobody is not None, **launch(y.device), num_warps=4,
         )  # fmt: skip
 
-    def bring(self, experts: Tensor, places: Tensor, totals: Tensor, most: int) -> None:
-        """Bring experts to the link's places."""
-        self.source.launch(self.scratch, self.halves.stage, experts, places, totals, most)
+    def bring(
+        self, experts: Tensor, places: Tensor, totals: Tensor, most: int, parts: tuple[int, ...] = GATE_UP + DOWN
+    ) -> None:
+        """Bring experts, or parts of them, to the link's places."""
+        self.source.launch(self.scratch, self.halves.stage, experts, places, totals, most, parts=parts)
 
     def _most(self, plan: Plan) -> int:
         """Experts that the link may bring for a plan."""
