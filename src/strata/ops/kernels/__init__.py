@@ -155,6 +155,6 @@ def core(arch: int) -> tuple[Kernel, ...]:
     wanted |= {"experts.down.IQ4_NL.T2", "quantise", "experts.combine", "experts.plan.64", "floats.bf16.T4.K2560"}
     wanted |= {"together.gdn.T1"}
     wanted |= {kernel.name for kernel in window(arch)} - WINDOW_OTHERS
-    wanted |= {"tiers.bring.IQ3_XXS.IQ4_NL"}
+    wanted |= {f"tiers.bring.IQ3_XXS.IQ4_NL{part}" for part in ("", ".gate_up", ".down")}
     wanted |= {kernel.name for kernel in prompt(arch) if kernel.name in PROMPT_CORE}
     return tuple(kernel for kernel in KERNELS[arch] if kernel.name in wanted)

@@ -171,6 +171,8 @@ def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.
     SIZE: tl.constexpr = BUDGET * TILE
     i = tl.arange(0, BINS)
     upto = tl.cumsum(tl.load(bins + (BINS - 1) - i), 0)  # from the last bin down
+    e = _numbers(SIZE // LINE, LINE)
+    peak = _keys(peaks, e, (complete + TILE - 1) // TILE)  # on their way while it is found
     # The last of those that hold too few, with what they hold.
     lacking = tl.max(tl.where(upto < BUDGET, ((i + 1).to(tl.int64) << 32) + upto, 0))
     below, lower = (lacking & 0xFFFFFFFF).to(tl.int32), (lacking >> 32).to(tl.int32)
@@ -178,8 +180,7 @@ def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.
     count = below + tl.load(bins + which)
     low = tl.where(which > 0, (which + _FIRST) << _BITS, 0)
     high = tl.where(which < BINS - 1, (which + 1 + _FIRST) << _BITS, _INFINITE + 1)
-    e = _numbers(SIZE // LINE, LINE)
-    near = (_keys(peaks, e, (complete + TILE - 1) // TILE) >= low).to(tl.int32)
+    near = (peak >= low).to(tl.int32)
     lines = tl.sum(near, 0)
     taken = tl.sum(lines)
     if taken <= BUDGET:
