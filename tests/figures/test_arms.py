@@ -20,7 +20,7 @@ from strata.ops.tiers import ram as rams
 from support.stored import write_stored
 
 # What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
 
 
 @pytest.fixture(scope="module")

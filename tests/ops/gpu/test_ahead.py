@@ -22,6 +22,8 @@ from strata.ops.qsa.pages import RING
 from support.launch import NATIVE
 from support.stored import write_stored
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 NOTHING = np.empty(0, np.int64)
 

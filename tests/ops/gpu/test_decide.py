@@ -17,6 +17,8 @@ from strata.model.decision import Decision, Greedy
 from support.launch import NATIVE
 from support.network import network, prompt
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 

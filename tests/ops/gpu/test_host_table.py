@@ -25,6 +25,8 @@ from support.blocks import random_blocks
 from support.launch import NATIVE
 from support.stored import write_stored
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 

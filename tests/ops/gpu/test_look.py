@@ -24,6 +24,8 @@ from strata.ops.choice import reference
 from support.launch import NATIVE
 from support.network import network, prompt
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 V = 5000  # three parts
 BANNED = np.array([5, 17, V - 1])
 DEVICE = torch.device("cuda" if NATIVE else "cpu")

@@ -21,6 +21,8 @@ from strata.ops.matvec.triton import quantise
 from support.launch import NATIVE
 from support.stored import write_stored
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 

@@ -23,6 +23,8 @@ from strata.ops.rope.reference import cos_sin
 from support.launch import NATIVE, Kernels
 from support.network import network
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 CPU = torch.device("cpu")
 CELLS = 140

@@ -15,6 +15,8 @@ from strata.ops import bind
 from support.launch import NATIVE
 from support.stored import write_stored
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 
 

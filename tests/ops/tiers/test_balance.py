@@ -9,6 +9,8 @@ from strata.experts.misses import Costs, shares
 from strata.ops.tiers.balance import Sample, balanced, fitted
 from support.tiered import tiered
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 ALONE = Costs(host=40.0, link=56.0, host_first=20.0, link_first=30.0)
 TOGETHER = Costs(host=51.0, link=58.0, host_first=45.0, link_first=60.0)
 

@@ -32,7 +32,7 @@ from support.stored import write_stored
 from support.tiered import tiered
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
 
 
 class Lender:

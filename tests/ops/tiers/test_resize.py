@@ -36,7 +36,7 @@ from support.tiers import Told
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 # What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
 
 
 def test_rows_are_the_judges_whatever_the_slots():

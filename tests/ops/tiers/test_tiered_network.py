@@ -26,7 +26,7 @@ from support.stored import write_stored
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
 # What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
 
 
 @pytest.fixture(scope="module")
