@@ -54,7 +54,8 @@ def per_window(sums: Mapping[str, float], layers: int) -> dict[str, float]:
 
     Returns:
         Windows; of each on average the distinct experts visited (the union over its rows, all layers together), those
-        found in slots, brought over the link and computed by the host, and waits for the host; the share found.
+        found in slots, brought over the link and computed by the host, messages to the host, and how long it took to
+        answer; the share found.
     """
     windows = sums["layers"] / layers
     if not windows:

@@ -138,7 +138,7 @@ def met(parts: Mapping[str, Any]) -> str:
         "in slots",
         "by link",
         "by host",
-        "waited, ms",
+        "host, ms",
         "nodes",
     ]
     return table(heads, rows) if rows else NOT

@@ -40,7 +40,8 @@ class WindowRecord:
         commit_us: microseconds committing.
         wait_us: microseconds from the end of the window before to this one's beginning, see `Trace.waited`.
         tokens: tokens that were chosen.
-        host_wait_us: microseconds in which the GPU waited for experts that the host computed.
+        host_wait_us: microseconds in all from layers' messages to the host to its answers, whatever the GPU computed
+            meanwhile.
         disk_wait_us: microseconds in which the host waited for experts that were read from the disk.
         fetched: rows of predictions that the host had to read, though a device looked at them.
         layers: microseconds from the beginning of `run` to that of each layer, and to the end of the last; empty where

@@ -14,8 +14,9 @@ class Tally:
         link: brought over the link for the occasion.
         host: computed where they lie.
         whole: layers that missed none.
-        waits: layers that waited for the host.
-        waited_us: microseconds in all that they did (in the interpreter: looks).
+        waits: layers that asked the host.
+        waited_us: microseconds in all from their messages to its answers (in the interpreter: looks). Beside that, hits
+            are computed and what the link brings; a layer waits for whichever is last.
         ssd: of those that the host computed, read from the disk before.
         read_us: microseconds in all that the host waited for the disk.
     """

@@ -19,7 +19,7 @@ class Met:
         vram: of these, in slots on the GPU.
         link: brought over the link.
         host: computed where they lie.
-        wait_us: microseconds the GPU waited for the host.
+        wait_us: microseconds from messages to the host to its answers, whatever the GPU computed meanwhile.
     """
 
     rows: int
@@ -63,7 +63,7 @@ def as_text(found: list[Met]) -> str:
     """A table for people; empty where there is nothing to say."""
     if not found:
         return ""
-    head = ("Rows", "Windows", "Hit rate", "Experts a window", "Link", "Host", "Wait, us")
+    head = ("Rows", "Windows", "Hit rate", "Experts a window", "Link", "Host", "Host, us")
     lines = []
     for one in found:
         shown, each = one.shown(), max(1, one.windows)

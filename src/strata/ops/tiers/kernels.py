@@ -27,8 +27,8 @@ patience."""
 STATE = 8
 
 TIMES, ROWS_SEEN, RESIDENT, BY_LINK, BY_HOST, WAITED, WAITS, WHOLE = (tl.constexpr(i) for i in range(8))
-"""Sums of a layer: times it was computed; rows; experts with a slot, over the link, from the host; nanoseconds waited;
-waits; times that no expert was missing."""
+"""Sums of a layer: times it was computed; rows; experts with a slot, over the link, from the host; nanoseconds
+from messages to the host to its answers; messages; times that no expert was missing."""
 
 SUMS = 8
 
