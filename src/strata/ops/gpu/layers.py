@@ -36,6 +36,9 @@ CELLS = 64
 SCORED = 64
 """Blocks a program of the indexer scores at a time."""
 
+SCORED_LANES = 32
+"""Numbers of their keys that it multiplies at a time."""
+
 SCORED_ROWS = 8
 """Rows for which it does so together."""
 
@@ -285,7 +288,7 @@ class Layers:
         groups = -(-max(batch.counts) // SCORED_ROWS)
         qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
             index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, bins, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(32, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
             **common, num_warps=4,
         )  # fmt: skip
         choose[(count,)](
