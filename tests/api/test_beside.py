@@ -117,6 +117,12 @@ def test_an_engine_that_is_killed_fails_its_answer_and_is_started_again(beside) 
     assert beside.chat("Count from 1 to 3.", thinking=False).text == "1, 2, 3"
 
 
+def test_a_folder_may_be_a_path(tmp_path) -> None:
+    with strata.load(process=True, folder=tmp_path / os.fsdecode(b"caf\xe9")) as model:
+        assert model.chat("Count from 1 to 3.", thinking=False).text == "1, 2, 3"
+    assert any((tmp_path / os.fsdecode(b"caf\xe9")).iterdir())
+
+
 def test_nothing_is_left_when_it_is_closed() -> None:
     def engines() -> list[psutil.Process]:
         running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_flags_become_settings_and_reach_the_prompt(say, capsys) -> None:
 
 def test_a_prompt_may_come_through_a_pipe(say, capsys, monkeypatch) -> None:
     seen = say("x")
-    for data, prompt in ((b"One\ntwo\n", "One\ntwo"), (b"One\r\n", "One"), ("漢字".encode(), "漢字")):
+    for data, prompt in ((b"One\ntwo\n", "One\ntwo"), (b"One\r\n", "One"), ("\ufeff漢字".encode(), "漢字")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
         assert main(["run"]) == 0
         assert prompt_of(seen) == prompt
@@ -113,6 +114,8 @@ def test_a_prompt_may_come_through_a_pipe(say, capsys, monkeypatch) -> None:
         capsys.readouterr()
         assert main(["run"]) == 2
         assert message in capsys.readouterr().err
+    assert main(["run", os.fsdecode(b"a\xff")]) == 2
+    assert "the prompt is not UTF-8 (byte 1)" in capsys.readouterr().err
     assert main(["chat", ""]) == 2
     assert "the prompt is empty" in capsys.readouterr().err
 

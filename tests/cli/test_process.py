@@ -297,3 +297,15 @@ def test_what_is_wrong_with_a_model_is_said_as_ever(tmp_path) -> None:
     assert done.stderr.startswith("strata: error: ")
     assert "m.gguf" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_names_that_are_no_text_are_names(tiny, tmp_path) -> None:  # case M16
+    model = tmp_path / os.fsdecode(b"caf\xe9\nx.gguf")
+    model.symlink_to(tiny)
+    done = strata("run", "--model", str(model), "--max-tokens", "2", "Hi")
+    assert (done.returncode, done.stderr) == (0, "")
+    model.unlink()
+    model.write_bytes(b"GGUF")
+    done = strata("run", "--model", str(model), "Hi")
+    assert done.returncode == 1
+    assert "caf\\xe9 x.gguf: " in done.stderr

@@ -151,6 +151,8 @@ def test_a_file_must_be_utf8(tmp_path) -> None:
     config.write_bytes(b'model = "\xff"')
     with pytest.raises(ConfigError, match=r"is not UTF-8 text \(byte 9\)$"):
         resolve(config=config, environment=EMPTY)
+    config.write_text("\ufeffseed = 5", encoding="utf-8")
+    assert resolve(config=config, environment=EMPTY).settings.seed == 5
 
 
 def test_the_default_file_is_where_the_xdg_rules_say(tmp_path) -> None:

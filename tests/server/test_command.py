@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from strata.cli.main import main
+from strata.cli.serve import _options
+from strata.config import resolve
 from support.site import turn
 
 ROOT = Path(__file__).parents[2]
@@ -266,6 +268,13 @@ def test_q01_mistyped_options_and_settings_are_named(tmp_path, fails, monkeypatc
     assert "STRATA_PORT" in fails(code=2)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_text("\ufeffsecret\n", encoding="utf-8")
+    resolved = resolve({"api_key_file": str(file)}, environment={})
+    assert list(_options(resolved.settings, resolved).keys.values()) == ["secret"]
+
+
 def test_q03_every_way_not_to_listen_has_its_own_words(fails, site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         text = fails("--port", str(other.getsockname()[1]), code=1)
@@ -326,3 +335,13 @@ def test_models_of_a_config_file_are_served(tmp_path) -> None:
         if process.process.poll() is None:
             process.process.kill()
             process.ends()
+
+
+def test_a_name_that_is_no_text_is_shown_as_one(start) -> None:  # case M16
+    process = start("ok", more=("--name", os.fsdecode(b"caf\xe9")))
+    port = process.port()
+    process.wait_ready(port)
+    status, body = request(port, "GET", "/v1/models")
+    assert (status, json.loads(body)["data"][0]["id"]) == (200, "caf\ufffd")
+    question = {"messages": [{"role": "user", "content": "Hi"}], "reasoning_effort": "none"}
+    assert request(port, "POST", "/v1/chat/completions", question)[0] == 200

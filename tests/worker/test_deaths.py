@@ -264,3 +264,10 @@ def test_it_does_not_outlive_its_client(name, end) -> None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < limit
         time.sleep(0.02)
+
+
+def test_an_engine_that_cannot_be_named_to_its_process_is_an_error_at_once(custom) -> None:
+    client = custom("plain", value=object())
+    with pytest.raises(EngineError, match="cannot be started: a message of type Start cannot be sent"):
+        client.wait_ready(20)
+    assert client.status.state is State.FAILED

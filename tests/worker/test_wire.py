@@ -1,5 +1,7 @@
+import os
 import socket
 import typing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -7,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.errors import RequestError
+from strata.worker import filename, wire
 from strata.worker import messages as m
-from strata.worker import wire
 from strata.worker.errors import ProtocolError
 
 ORDERS = [
@@ -72,6 +74,17 @@ def test_a_message_of_the_other_direction_or_with_wrong_types_is_refused() -> No
         body = msgspec.msgpack.encode({"type": "submit", **changed})
         with pytest.raises(ProtocolError):
             list(wire.orders().push(wire._HEAD.pack(len(body)) + body))
+
+
+@pytest.mark.parametrize("name", ["мод ель/漢字.gguf", os.fsdecode(b"caf\xe9/m.gguf")])
+def test_names_of_files_arrive_whatever_their_bytes(name) -> None:  # case M16
+    start = m.Start(1, m.ModelEngine(filename.written(Path(name))))
+    (found,) = wire.orders().push(wire.encode(start))
+    assert isinstance(found, m.Start)
+    assert isinstance(found.engine, m.ModelEngine)
+    assert found.engine.path is not None
+    assert filename.read(found.engine.path) == name
+    filename.shown(name).encode()
 
 
 def test_a_stream_that_ends_inside_a_frame_says_so() -> None:

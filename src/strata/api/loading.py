@@ -9,7 +9,7 @@ from strata.loading.files import ModelFile
 from strata.loading.network import OnLoad, check_threads
 from strata.loading.stored import check_storage
 from strata.loading.stretch import check_context
-from strata.worker import Care, Client, ModelEngine
+from strata.worker import Care, Client, ModelEngine, filename
 from strata.worker.answering import InProcess, Source
 
 
@@ -80,9 +80,9 @@ def load(
     check_storage(ram, ngram)
     file = ModelFile.open(path)
     setup = ModelEngine(
-        str(file.path.absolute()),
+        filename.written(file.path.absolute()),
         threads,
-        options,
+        {name: filename.written(one) if isinstance(one, str | Path) else one for name, one in options.items()},
         context,
         rope_scale,
         kv,
@@ -92,7 +92,7 @@ def load(
         vram,
         headroom,
         drafts,
-        None if profiles is None else str(Path(profiles).expanduser().absolute()),
+        None if profiles is None else filename.written(Path(profiles).expanduser().absolute()),
     )
     source = _beside(file, setup, on_load) if process else _inside(file, setup, on_load)
     try:

@@ -18,7 +18,7 @@ from strata.loading.files import ModelFile
 from strata.server.fleet.fleet import Fleet, Member
 from strata.server.served import Served
 from strata.text.chat.effort import check_effort
-from strata.worker import Care, Client, ModelEngine, ScriptedEngine
+from strata.worker import Care, Client, ModelEngine, ScriptedEngine, filename
 
 _GB = 1 << 30
 _SAMPLED = (
@@ -54,6 +54,7 @@ class Scripted:
         for text in texts:
             name, file = text.split("=", 1) if "=" in text and not Path(text).exists() else ("", text)
             name = name or (Path(file).stem if len(texts) > 1 else settings.name or "scripted")
+            name = filename.shown(name)
             if name in found:
                 raise ConfigError(f"two scripts have the name {name!r}; write NAME=FILE to give one of them another")
             found[name] = cls(name, str(Path(file).absolute()), reading_ms, loading_ms)
@@ -150,7 +151,7 @@ def _only(settings: Settings, scripted: Scripted | None, client: Callable[..., C
         engine: ModelEngine | ScriptedEngine = _script(settings, scripted)
     else:
         engine = _engine(settings, settings.cache_folder)
-    name = scripted.name if scripted else settings.name or _name(settings.model)
+    name = filename.shown(scripted.name if scripted else settings.name or _name(settings.model))
     served = Served(client(engine), file, name)
     return Member(served=served, idle=settings.idle, early=True)
 
@@ -188,9 +189,9 @@ def _path(settings: Settings) -> str:
     if settings.model in BUNDLED:
         return settings.model
     try:
-        return str(Path(located(settings)).absolute())
+        return filename.written(Path(located(settings)).absolute())
     except StrataError:
-        return str(Path(settings.model).absolute())
+        return filename.written(Path(settings.model).absolute())
 
 
 def _size(settings: Settings) -> int:
@@ -207,7 +208,7 @@ def _name(model: str) -> str:
 
 def _script(settings: Settings, scripted: Scripted) -> ScriptedEngine:
     return ScriptedEngine(
-        scripted.script,
+        filename.written(scripted.script),
         vocabulary=_path(settings),
         conversations=settings.conversations,
         queue=settings.queue,
@@ -225,7 +226,7 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         "disk": int(settings.cache_disk * _GB),
     }
     if folder is not None:
-        scheduling["folder"] = str(Path(folder).expanduser().absolute())
+        scheduling["folder"] = filename.written(Path(folder).expanduser().absolute())
     return ModelEngine(
         _path(settings),
         settings.threads,
@@ -239,5 +240,5 @@ def _engine(settings: Settings, folder: str | None) -> ModelEngine:
         settings.vram,
         settings.headroom,
         settings.drafts > 0,
-        None if (profiles := profiles_folder(settings)) is None else str(profiles),
+        None if (profiles := profiles_folder(settings)) is None else filename.written(profiles),
     )

@@ -1,5 +1,6 @@
 """The prompt of a command line."""
 
+import os
 import sys
 
 from strata.cli.usage import UsageError
@@ -8,7 +9,7 @@ from strata.cli.usage import UsageError
 def find_prompt(argument: str | None) -> str | None:
     """The prompt: the argument, or without one what is piped in; None if a person sits at stdin.
 
-    Of what is piped in the line break at the end is no part.
+    Of what is piped in, a byte order mark and the line break at the end are no part.
 
     Raises:
         UsageError: there is nothing in it, or it is not UTF-8 text.
@@ -17,14 +18,20 @@ def find_prompt(argument: str | None) -> str | None:
         if sys.stdin.isatty():
             return None
         argument = _piped()
+    else:
+        argument = _text(os.fsencode(argument), "the prompt")
     if not argument:
         raise UsageError("the prompt is empty: neither an argument nor a text piped in says anything")
     return argument
 
 
 def _piped() -> str:
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the text piped in is not UTF-8 (byte {error.start})") from error
+    text = _text(sys.stdin.buffer.read(), "the text piped in").removeprefix("\ufeff")  # a byte order mark
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _text(given: bytes, what: str) -> str:
+    try:
+        return given.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8 (byte {error.start})") from error

@@ -120,7 +120,7 @@ def _options(settings: Settings, resolved: Resolved) -> "Options":
 
 def _text(path: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, RuntimeError) as error:
         raise ConfigError(
             f"api_key_file {path}: cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -204,7 +204,7 @@ def _read(path: Path) -> dict[str, Any]:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise ConfigError(f"config file {path}: is larger than {LARGEST} bytes")
-        return tomllib.loads(text.decode("utf-8"))
+        return tomllib.loads(text.decode("utf-8-sig"))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -217,7 +217,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _line(text: bytes, error: tomllib.TOMLDecodeError) -> str:
     """What stands in the line that an error is about, up to the value, which may be a key."""
-    lines = text.decode("utf-8").rstrip().splitlines()
+    lines = text.decode("utf-8-sig").rstrip().splitlines()
     place = re.search(r"at line (\d+)", str(error))
     number = min(len(lines), int(place[1]) if place else len(lines))
     if number < 1:

@@ -41,7 +41,9 @@ class Child:
 
         Raises:
             OSError: the system starts no further process.
+            ProtocolError: the start cannot be sent.
         """
+        first = encode(start)
         self._link, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-m", "strata.worker", str(theirs.fileno()), str(os.getpid())]
@@ -72,7 +74,7 @@ class Child:
         ]
         for thread in self._threads:
             thread.start()
-        self.send(encode(start))
+        self.send(first)
 
     @property
     def pid(self) -> int:

@@ -25,7 +25,8 @@ class ModelEngine(msgspec.Struct, frozen=True, tag="model"):
     """Run a model file.
 
     Attributes:
-        path: file, or name of a bundled model; None is Pebble.
+        path: file, or name of a bundled model; None is Pebble. Names of files are written as `strata.worker.filename`
+            does it.
         threads: CPU threads; None lets the engine choose.
         options: values of the scheduler's options by name.
         context: tokens a conversation may have; None for what model and scale allow.

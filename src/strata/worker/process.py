@@ -210,7 +210,8 @@ class Process:
 
     def _fatal(self, kind: Kind, text: str, code: int, error: Exception | None = None, *, retry: bool = True) -> int:
         with contextlib.suppress(OSError):
-            self._send(m.Fatal(kind, text, type(error).__name__ if error else "", retry))
+            said = text.encode(errors="backslashreplace").decode()  # it may hold the name of a file that is no text
+            self._send(m.Fatal(kind, said, type(error).__name__ if error else "", retry))
         return code
 
     def _read(self) -> None:

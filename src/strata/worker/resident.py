@@ -19,8 +19,8 @@ from strata.loading.network import load_network
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from strata.text import Tokenizer
+from strata.worker import filename, values
 from strata.worker import messages as m
-from strata.worker import values
 from strata.worker.engine import Answer, OnLoad, refused
 from strata.worker.errors import Kind, is_device, is_memory
 from strata.worker.forms import Formed, Forms
@@ -122,7 +122,7 @@ class Resident:
         Raises:
             StrataError: it cannot be loaded.
         """
-        file = ModelFile.open(setup.path)
+        file = ModelFile.open(None if setup.path is None else filename.read(setup.path))
         return cls.of(
             file,
             threads=setup.threads,
@@ -199,7 +199,7 @@ class Resident:
             drafts=drafts,
             conversations=scheduling.slots,
             parked=scheduling.ram if scheduling.keep else 0,
-            profiles=None if profiles is None else Path(profiles),
+            profiles=None if profiles is None else Path(filename.read(profiles)),
             on_load=on_load,
         )
         network, unused, placement, storage, learned = loaded

@@ -15,8 +15,8 @@ from strata.errors import QueueFullError, RequestError
 from strata.loading.files import ModelFile
 from strata.text import Tokenizer
 from strata.text.alphabet import CHARACTERS
+from strata.worker import filename, values
 from strata.worker import messages as m
-from strata.worker import values
 from strata.worker.engine import Answer, OnLoad
 from strata.worker.errors import Kind
 from strata.worker.script import Script, Turn, read_script
@@ -93,8 +93,8 @@ class Scripted:
         Raises:
             StrataError: one of them cannot be used.
         """
-        script = read_script(setup.script)
-        file = ModelFile.open(setup.vocabulary)
+        script = read_script(filename.read(setup.script))
+        file = ModelFile.open(None if setup.vocabulary is None else filename.read(setup.vocabulary))
         began = time.monotonic()
         on_load(0, 100)
         while (share := (time.monotonic() - began) * 1000 / max(setup.loading_ms, 1e-9)) < 1:

@@ -277,8 +277,9 @@ class Supervisor:
         try:
             patience = 2 * max(self._care.hang, self._care.loading_hang)
             child = Child(m.Start(m.PROTOCOL, self._engine, self._care.beat, patience, self._served))
-        except OSError as error:
-            return Cause(Kind.NOT_READY, f"the engine's process cannot be started: {error}"), None
+        except (OSError, ProtocolError) as error:  # of the system; or what it is to run cannot be sent
+            text = f"the engine's process cannot be started: {error}"
+            return Cause(Kind.NOT_READY, text, retry=isinstance(error, OSError)), None
         kills = memory_kills()
         life = _Life(child, Silence(), kills, kills, time.monotonic())
         with self._changed:

@@ -8,6 +8,7 @@ from typing import Any
 from strata.engine import Drafting, Sampling
 from strata.errors import RequestError
 from strata.session.options import Options
+from strata.worker import filename
 from strata.worker.messages import Ready, Submit
 
 
@@ -53,7 +54,8 @@ def options(values: Mapping[str, Any], *, identity: str) -> Options:
     """
     _known("scheduler", values, Options)
     folder = values.get("folder")
-    return Options(**{"identity": identity, **values, "folder": None if folder is None else Path(folder)})
+    kept = None if folder is None else Path(filename.read(str(folder)))
+    return Options(**{"identity": identity, **values, "folder": kept})
 
 
 def check(request: Submit, ready: Ready) -> None:
