@@ -117,6 +117,11 @@ def test_an_engine_that_is_killed_fails_its_answer_and_is_started_again(beside) 
     assert beside.chat("Count from 1 to 3.", thinking=False).text == "1, 2, 3"
 
 
+def test_more_than_there_is_means_all(beside) -> None:  # case G02
+    reply = beside.chat("Count from 1 to 3.", thinking=False, max_tokens=10**30, top_k=10**30, penalty_window=10**30)
+    assert reply.text == "1, 2, 3"
+
+
 def test_a_folder_may_be_a_path(tmp_path) -> None:
     with strata.load(process=True, folder=tmp_path / os.fsdecode(b"caf\xe9")) as model:
         assert model.chat("Count from 1 to 3.", thinking=False).text == "1, 2, 3"

@@ -20,6 +20,7 @@ def test_equal_meanings_compare_equal() -> None:
     assert Sampling(temperature=1) == Sampling(temperature=np.float32(1))
     assert Sampling(top_p=Fraction(1, 2)).top_p == 0.5
     assert isinstance(Sampling(top_k=np.int64(3)).top_k, int)
+    assert Sampling(top_k=10**30, penalty_window=10**30) == Sampling(top_k=10**40, penalty_window=10**40)
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "typical_p"])

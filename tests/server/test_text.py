@@ -104,6 +104,7 @@ def test_f09_the_work_for_a_token_does_not_grow(site) -> None:
         {"seed": 2**70},
         {"seed": -1},
         {"max_tokens": 2**63 - 1},
+        {"top_k": 10**30, "repeat_last_n": 10**30, "max_tokens": 10**30},
         {
             "temperature": None,
             "top_p": None,

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+import msgspec
+
 from strata.api.answer import Answer
 from strata.api.reply import Event, Options, Reply, gather
 from strata.engine import Drafting, Sampling
@@ -264,6 +266,8 @@ class Model:
             logprobs=logprobs,
         )
         values.check(request, self.ready)
+        if max_tokens is not None:  # no message can hold every integer
+            request = msgspec.structs.replace(request, max_tokens=min(max_tokens, self.ready.context))
         answer = self.source.submit(request)
         words = Answer(self.tokenizer, parser, stops, report=logprobs is not None)
         return words.events(_reports(answer, on_prompt, cancelled))

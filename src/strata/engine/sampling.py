@@ -11,6 +11,9 @@ from strata.errors import RequestError
 SEEDS = 1 << 64
 """Seeds count modulo this."""
 
+COUNTS = 1 << 62
+"""A count of tokens above this counts as this; no message could hold every integer."""
+
 FORBIDDEN = -100.0
 """A bias of this much forbids the token; every other bias is added to its logit."""
 
@@ -82,8 +85,8 @@ class Sampling:
         if window < -1:
             raise RequestError(f"penalty_window must be at least 0, or -1 for all tokens, not {window}")
         for name, value in (
-            ("top_k", max(0, top_k)),
-            ("penalty_window", window),
+            ("top_k", min(max(0, top_k), COUNTS)),
+            ("penalty_window", min(window, COUNTS)),
             ("seed", _integer("seed", self.seed) % SEEDS),
             ("logit_bias", _bias(self.logit_bias)),
         ):

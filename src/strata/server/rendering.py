@@ -222,8 +222,6 @@ def _room(ids: Sequence[int], ready: Ready) -> int:
 
 def _sampling(ask: Ask, ready: Ready, options: Options) -> dict[str, Any]:
     given = {name: value for name, value in ask.sampling.items() if value is not None}
-    if given.get("top_k", 0) > ready.vocabulary:
-        given["top_k"] = 0
     bias = given.get("logit_bias")
     if isinstance(bias, Mapping):
         outside = next((token for token in bias if not 0 <= token < ready.vocabulary), None)
@@ -233,6 +231,9 @@ def _sampling(ask: Ask, ready: Ready, options: Options) -> dict[str, Any]:
     given["seed"] = secrets.randbits(64) if seed is None else seed % _MOST_SEED
     merged = {**ready.sampling, **options.sampling, **given}
     values.check_sampling(merged)
+    for name, most in (("top_k", ready.vocabulary), ("penalty_window", ready.context)):
+        if merged.get(name, -1) > most:
+            merged[name] = -1  # more than there are is all of them, and no message can hold every integer
     return merged
 
 
