@@ -91,6 +91,10 @@ def test_errors_are_those_of_a_model_inside(beside, tmp_path) -> None:
         strata.load(process=True, slotz=3)
     with pytest.raises(RequestError, match="slots must be from 1 to 8"):
         strata.load(slots=9)
+    with pytest.raises(RequestError, match="slots must be a number, not 'a'"):
+        strata.load(slots="a")
+    with pytest.raises(RequestError, match="folder must be a path, not 5"):
+        strata.load(folder=5)
     path, *_ = write_tiny(tmp_path / "m.gguf", tensors={"output.weight": tiny_tensors()["output.weight"]})
     with pytest.raises(ModelError, match=r"m\.gguf: tensor token_embd\.weight is missing"):
         strata.load(path, process=True)

@@ -36,7 +36,7 @@ class Options:
         aging: seconds without service that count as much as one step of priority.
 
     Raises:
-        RequestError: a value is out of range.
+        RequestError: a value is of the wrong type or out of range.
     """
 
     slots: int = ROWS
@@ -54,7 +54,12 @@ class Options:
     aging: float = AGING
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the types and the ranges."""
+        for name in ("slots", "queue", "step", "rows", "ram", "disk", "reserve", "wait", "aging"):
+            value = getattr(self, name)
+            absent = value is None and name in {"rows", "wait"}
+            if not absent and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise RequestError(f"{name} must be a number, not {value!r}")
         if not 1 <= self.slots <= ROWS:
             raise RequestError(f"slots must be from 1 to {ROWS}, not {self.slots}: a window has at most {ROWS} rows")
         if self.rows is not None and (self.rows < CUT or self.rows % CUT):

@@ -54,6 +54,8 @@ def options(values: Mapping[str, Any], *, identity: str) -> Options:
     """
     _known("scheduler", values, Options)
     folder = values.get("folder")
+    if not isinstance(folder, str | Path | None):
+        raise RequestError(f"folder must be a path, not {folder!r}")
     kept = None if folder is None else Path(filename.read(str(folder)))
     return Options(**{"identity": identity, **values, "folder": kept})
 
