@@ -108,6 +108,8 @@ def test_a_lone_surrogate_is_an_error() -> None:
     for special in (False, True):
         with pytest.raises(TextError, match=r"U\+D800.*character 2"):
             OURS.encode("ab\ud800", special=special)
+        with pytest.raises(TextError, match=r"^The text is a NoneType; expected a str[.]$"):
+            OURS.encode(None, special=special)
 
 
 def test_stop_ids() -> None:

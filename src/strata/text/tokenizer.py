@@ -114,8 +114,10 @@ class Tokenizer:
             special: Match control tokens too. Only for text from a trusted source.
 
         Raises:
-            TextError: The text has a lone surrogate, which no UTF-8 text can hold.
+            TextError: The text is none, or has a lone surrogate, which no UTF-8 text can hold.
         """
+        if not isinstance(text, str):
+            raise TextError(f"The text is a {type(text).__name__}; expected a str.")
         if not special or self._control_pattern is None:
             return self._plain(text)
         ids: list[int] = []
