@@ -251,8 +251,9 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
     head = bytes_of(net.weights.mtp, set())
     if ops.tier is None:
         everything = bytes_of(net.weights, seen) - vram.get("experts", 0)
-    else:  # which has slots and room of its own
-        assert bytes_of([ops.tier.room.arrays, ops.tier._scratch, ops.tier.table], seen)
+    else:  # which has slots and room of its own, and what all layers' parts share
+        tier = ops.tier
+        assert bytes_of([tier.room.arrays, tier._scratch, tier.table, tier.layers[0].halves], seen)
         everything = bytes_of(net.weights, seen)
     # Small matrices go as numbers, and what head and trunk share is counted for the trunk.
     assert everything == pytest.approx(vram["dense weights"] + vram.get("draft head", 0), rel=0.03)
