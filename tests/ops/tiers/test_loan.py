@@ -90,6 +90,20 @@ def test_where_nothing_can_be_had_passes_are_short_and_it_is_said_once(caplog, e
     assert loan.ready(200) == 200
 
 
+def test_slots_that_lend_too_little_are_said_once_for_each_length(caplog):
+    """None do where RAM has no places for whose they are: no error says so."""
+    lender = Lender(5120)
+    loan = _loan(lender)
+    assert loan.ready(640) == 640
+    assert not caplog.messages
+    for lender.most in (3840, 0, 3840, 0):
+        assert loan.ready(640) == loan.ready(640) == (512 if lender.most else 128)
+    assert caplog.messages == [
+        "passes over prompts have 512 tokens at most now, for experts lend 3840 bytes of slots",
+        "passes over prompts have 128 tokens at most now, for experts lend 0 bytes of slots",
+    ]
+
+
 def test_a_pass_that_found_no_memory_is_shorter_the_next_time():
     loan = _loan(Lender(5000), ring=1000)
     assert loan.ready(300) == 300
