@@ -91,7 +91,7 @@ MEMORY = (
         "memory/slots/cache.py",
         "argsort(-worth[behind]",
         "argsort(worth[behind]",
-        SLOTS,
+        ("tests/memory/slots/test_device.py", "-k", "count_most"),
     ),
     _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, fewest)", "wanted", PLANNED),
     _m(
