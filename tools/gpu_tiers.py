@@ -15,7 +15,7 @@ VRAM, none, and half (those of the last half of the layers, as a layer split pla
 four rows under caps of 24 and 12 GB, planned for one conversation, with skewed routing and slots that have learned, in
 turns with all experts in VRAM; `prompt_cap24`, short prompts there, and a long one that borrows from slots; `restore`,
 the first token of a conversation of 32,768 tokens that is brought back from RAM and from --disk; `nodes` of
-recorded windows.
+recorded windows. And only for who names it, `misses`: ways to launch what a layer misses under the larger cap.
 
 Needs torch, Triton, NumPy and Numba. Everything runs once on the small file first, while the large one is written, so
 that kernels are compiled; --warm leaves that out where it has been done. Parts run in a process of their own, each with

@@ -29,7 +29,12 @@ def green(tests: tuple[str, ...]) -> bool:
 
 
 def attempt(mutation: Mutation) -> str:
-    """Return "red" if a test noticed, else what went wrong; without a file nothing is changed."""
+    """Return "red" if a test noticed, else what went wrong; without a file nothing is changed.
+
+    A process that died of it is red, too. Numba keeps what it compiled by the caller's file and knows nothing of other
+    files that are compiled into it: where one of those is changed, it keeps what it compiles for itself.
+    """
+    environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
@@ -41,13 +46,15 @@ def attempt(mutation: Mutation) -> str:
             if not green(mutation.tests):
                 return "its tests are red without it"
             target.write_text(text.replace(mutation.old, mutation.new))
+            if "numba" in text:
+                environment["NUMBA_CACHE_DIR"] = f"{folder}/numba"
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:xdist"),
             *("-o", f"pythonpath={source} tests", "--durations=0", *mutation.tests),
         ]
-        environment = os.environ | {"PYTHONPATH": str(source)}
+        environment["PYTHONPATH"] = str(source)
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode == 1:
+        if done.returncode == 1 or done.returncode < 0:
             return "red"
         return "SURVIVED" if done.returncode == 0 else f"pytest stopped with {done.returncode}: {done.stdout[-300:]}"
 

@@ -20,6 +20,7 @@ OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
 PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
+STREAMED = ("tests/ops/prompt/stream/test_streaming.py",)
 
 MEMORY = (
     _m(
@@ -69,6 +70,20 @@ MEMORY = (
         SCHEDULE,
     ),
     _m(
+        "stream: a group is launched for tiles that others have",
+        "ops/prompt/stream/streaming.py",
+        "most=max(1, min(span.most, tiles))",
+        "most=span.most",
+        STREAMED,
+    ),
+    _m(
+        "stream: a group's rows are put in order for pairs that others have",
+        "ops/prompt/stream/streaming.py",
+        "pairs=min(span.pairs, pairs)",
+        "pairs=span.pairs",
+        STREAMED,
+    ),
+    _m(
         "plan: slots are counted by their size in the file",
         "memory/budget/plan.py",
         "[one.slot for one in classes], max",
@@ -84,6 +99,13 @@ MEMORY = (
     ),
     _m("plan: a long prompt borrows all slots", "memory/budget/plan.py", "in_slots // LENT", "in_slots", PLANNED),
     _m("plan: the ring comes before passes", "memory/budget/plan.py", "may < wanted + sizes.ring", "may < 0", PLANNED),
+    _m(
+        "plan: slots lend what the driver cannot take away",
+        "memory/budget/plan.py",
+        "count < len(turn) and machine.lends is not False",
+        "count < len(turn)",
+        PLANNED,
+    ),
     _m("loan: a ring whatever there is", "ops/tiers/loan.py", "need + self._ring <= may", "True", LENT),
     _m("loan: memory never comes back", "ops/tiers/tier.py", "self._lent or self.borrowing.nbytes", "self._lent", LENT),
     _m(
@@ -91,7 +113,7 @@ MEMORY = (
         "memory/slots/cache.py",
         "argsort(-worth[behind]",
         "argsort(worth[behind]",
-        SLOTS,
+        ("tests/memory/slots/test_device.py", "-k", "count_most"),
     ),
     _m("plan: fewer slots than the fewest", "memory/budget/plan.py", "max(wanted, fewest)", "wanted", PLANNED),
     _m(

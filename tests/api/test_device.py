@@ -53,6 +53,21 @@ def test_names_of_devices(name) -> None:
     assert resolve({"device": name}, environment={}).settings.device == name
 
 
+@pytest.mark.parametrize("able", [True, False])
+def test_a_card_is_asked_whether_slots_can_be_taken_away(monkeypatch, able) -> None:
+    said = {
+        "is_available": lambda: True, "device_count": lambda: 2, "mem_get_info": lambda _: (5, 9),
+        "get_device_capability": lambda _: (8, 6), "get_device_name": lambda _: "Abacus 8",
+    }  # fmt: skip
+    for name, body in said.items():
+        monkeypatch.setattr(torch.cuda, name, body)
+    asked = []
+    monkeypatch.setattr("strata.ops.tiers.room.lends", lambda device: asked.append(str(device)) or able)
+    card = gpu.find("cuda:1")
+    assert card == Card(1, "Abacus 8", 86, 5, 9, able)
+    assert asked == ["cuda:1"]
+
+
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "cuda:1x", "CPU", "", 3])
 def test_what_is_no_device(name) -> None:
     with pytest.raises(RequestError, match="the device must be auto, cpu, cuda, or cuda:N"):

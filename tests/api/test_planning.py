@@ -37,6 +37,7 @@ from strata.ops.gpu.upload import Upload
 from strata.ops.ngram.host import HostTable
 from strata.ops.ngram.table import NgramTable
 from strata.ops.tiers.prompts import LINK
+from strata.ops.tiers.room import FixedRoom
 
 CARD = Card(0, "Abacus 9", 90, 24 * 10**9, 25 * 10**9)
 THERE = ram.Ram(64 * 10**9, 40 * 10**9, None)
@@ -192,6 +193,35 @@ def check_loan(told: dict[str, Any], found: Loaded, planned: Sizes) -> None:
     assert ring.buffers == buffers(16)
 
 
+def test_on_a_gpu_whose_driver_cannot_take_slots_away(capsys, monkeypatch) -> None:
+    """Passes are as long as the plan says without borrowing, for it has their memory there all the time."""
+    card = replace(CARD, lends=False)
+    longer = said(capsys, "pebble", vram=vram_for(sizes("pebble"), 60, {}))["prompt_rows"]
+    monkeypatch.setattr(gpu, "find", lambda _: card)
+    monkeypatch.setattr(
+        "strata.ops.tiers.tier.room_for",
+        lambda sizes, _, slots, device: FixedRoom(sizes, slots, device, "no such calls"),
+    )
+    vram = vram_for(sizes("pebble"), 60, {}, lends=False)
+    told = said(capsys, "pebble", vram=vram)
+    assert told["prompt_rows"] == told["prompt_rows_without_borrowing"]
+    assert (told["borrowed"], told["experts"]["in_vram"], told["machine"]["lends"]) == (0, 60, False)
+    assert any("passes of up to" in text and "all the time" in text for text in told["sentences"])
+    found = loaded("pebble", vram=vram)
+    check_gpu(told, found)
+    tier = found.network.ops.tier
+    try:
+        assert tier.room.slots == (60,)
+        ready = found.network.ops.ready
+        assert ready(told["prompt_rows"]) == told["prompt_rows"] == found.network.ops.pass_rows
+        assert ready(longer) < longer, "as slots would have lent for"
+        assert tier.borrowing.nbytes == 0
+    finally:
+        tier.close()
+        if found.storage is not None:
+            found.storage.close()
+
+
 @pytest.mark.parametrize("away", [80, 20])
 def test_on_a_gpu_with_some_experts_on_the_disk(capsys, monkeypatch, away) -> None:
     monkeypatch.setattr("strata.loading.planning.rates_for", lambda *_: Rates(disk=1.5))
@@ -251,8 +281,9 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
     head = bytes_of(net.weights.mtp, set())
     if ops.tier is None:
         everything = bytes_of(net.weights, seen) - vram.get("experts", 0)
-    else:  # which has slots and room of its own
-        assert bytes_of([ops.tier.room.arrays, ops.tier._scratch, ops.tier.table], seen)
+    else:  # which has slots and room of its own, and what all layers' parts share
+        tier = ops.tier
+        assert bytes_of([tier.room.arrays, tier._scratch, tier.table, tier.layers[0].halves], seen)
         everything = bytes_of(net.weights, seen)
     # Small matrices go as numbers, and what head and trunk share is counted for the trunk.
     assert everything == pytest.approx(vram["dense weights"] + vram.get("draft head", 0), rel=0.03)
@@ -261,7 +292,7 @@ def check_gpu(told: dict[str, Any], found: Loaded) -> None:
     assert found.placement.plan[: len(told["sentences"])] == tuple(told["sentences"])
 
 
-def vram_for(found: Sizes, experts: int, flags: dict[str, Any]) -> int:
+def vram_for(found: Sizes, experts: int, flags: dict[str, Any], *, lends: bool = True) -> int:
     """The least VRAM with which so many experts have slots."""
     low, high = 1, WHOLE
     wanted = {key: value for key, value in flags.items() if key in {"context", "conversations", "kv"}}
@@ -272,7 +303,7 @@ def vram_for(found: Sizes, experts: int, flags: dict[str, Any]) -> int:
             **{"conversations": 8, "context": found.context} | wanted, drafts=flags.get("drafts", 7) > 0, table=table
         )
         try:
-            return plan(Machine(vram, 38 * 10**9), found, wishes).slots
+            return plan(Machine(vram, 38 * 10**9, lends=lends), found, wishes).slots
         except Exception:  # noqa: BLE001
             return -1
 

@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 
 from figures import arena as arenas
 from figures.arms import capped, skew_of, told_of
+from figures.misses import WAYS, misses
 from figures.model import Fixed, Model
 from figures.session import Session
 from figures.sizes import TINY
@@ -17,6 +18,7 @@ from figures.summary import figures, share_of_the_first
 from figures.windows import turns
 from strata.errors import RequestError
 from strata.ops.tiers import ram as rams
+from strata.ops.tiers.layer import LayerTier
 from support.stored import write_stored
 
 # What nobody computed is quantised with the rest and never read; the interpreter's NumPy says so.
@@ -116,3 +118,19 @@ def test_placements_take_turns_and_windows_say_what_they_met(model, path, tmp_pa
     assert kept[-1]["arms"]["half"]["rounds"]["decode_tps"] == arm["rounds"]["decode_tps"]
     session.only(())
     assert not session._arms
+
+
+@pytest.mark.slow
+def test_ways_to_launch_what_a_layer_misses_take_turns(model, path, tmp_path, monkeypatch):
+    session = Session(torch.device("cpu"), TINY, path, path, tmp_path)
+    session._model = model
+    session._arms["cap24"] = session.arms("half")["half"]
+    names = ("now", "both")
+    monkeypatch.setattr("figures.misses.WAYS", {name: WAYS[name] for name in names})
+    now = LayerTier.misses
+    found = misses(session)
+    assert LayerTier.misses is now
+    assert tuple(found["rounds"]) == tuple(found["medians"]) == names
+    (met,) = {tuple(one["met"].items())[:6] for one in found["last"].values()}  # whichever way, they met the same
+    assert dict(met)["by_host"] > 0
+    session.only(())

@@ -170,6 +170,20 @@ def test_old_visits_fade():
     assert held.claim(0, numbers([2]))[1] == [(0, 0)]
 
 
+def test_whoever_is_shown_stays_though_it_counts_less():
+    held = Held((0,), 3, (2,), half_life=2.0)
+    for expert in (0, 1):
+        held.claim(0, numbers([expert]))
+        held.landed(0, numbers([expert]))
+        held.release(0, numbers([expert]))
+    held.seen(0, numbers([0]))
+    assert held.show([1])
+    assert held.shown.tolist() == [[True, False, False]]
+    for _ in range(3):
+        held.seen(0, numbers([1]))
+    assert held.claim(0, numbers([2]))[1] == [(0, 1)]
+
+
 def test_a_class_without_slots_is_refused():
     with pytest.raises(StorageError, match="at least one slot each"):
         Held((0, 1), 3, (2, 0))

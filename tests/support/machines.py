@@ -94,7 +94,8 @@ def cases(draw: st.DrawFn, *, least: int = -3000, most: int = 60_000) -> tuple[M
     vram = sum(part.nbytes for part in least_vram(Machine(1), found, wanted, chosen)) + draw(more) if gpu else 0
     ram = sum(part.nbytes for part in least_ram(Machine(1, 1), found, wanted, chosen)) + draw(more)
     disk = draw(st.sampled_from([None, 5000, 5000 + min(least, 0)]))
-    return Machine(max(int(gpu), vram), max(0, ram), disk=disk), found, wanted
+    lends = draw(st.sampled_from([None, True, False]))
+    return Machine(max(int(gpu), vram), max(0, ram), disk=disk, lends=lends), found, wanted
 
 
 def wishes(found: Sizes) -> st.SearchStrategy[Wishes]:

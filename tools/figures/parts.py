@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from figures import bandwidths, correct, host, prompts, restore, stocked, windows
+from figures import bandwidths, correct, host, misses, prompts, restore, stocked, windows
 from figures.session import Session
 
 
@@ -18,6 +18,7 @@ class Part:
         arms: networks of the large file that it needs.
         small: needs the file of a few layers.
         large: needs the large file.
+        asked: only for who names it.
     """
 
     run: Callable[[Session], dict[str, Any]]
@@ -25,6 +26,7 @@ class Part:
     arms: tuple[str, ...] = ()
     small: bool = False
     large: bool = False
+    asked: bool = False
 
 
 def _decode(session: Session) -> dict[str, Any]:
@@ -50,6 +52,7 @@ PARTS: dict[str, Part] = {
     "caps": Part(_caps, 120, ("resident", "cap24", "cap12"), large=True),
     "prompt_cap24": Part(prompts.cap24, 60, ("cap24",), large=True),
     "restore": Part(restore.restore, 90, ("resident",), large=True),
+    "misses": Part(misses.misses, 200, ("cap24",), large=True, asked=True),
     "nodes": Part(windows.nodes, 60, ("resident", "none"), large=True),
 }
 
@@ -57,7 +60,7 @@ REHEARSED = (("host",), ("restore",), ("decode", "prompt_none"), ("caps", "promp
 """Parts that are run once on the small file, so that kernels are compiled: each group in a process of its own."""
 
 BYTES = tuple(name for name, part in PARTS.items() if part.small)
-SPEED = tuple(name for name, part in PARTS.items() if not part.small)
+SPEED = tuple(name for name, part in PARTS.items() if not (part.small or part.asked))
 GROUPS = {"bytes": BYTES, "speed": SPEED}
 """Names for several parts."""
 

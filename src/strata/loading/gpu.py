@@ -60,6 +60,7 @@ class Card:
         capability: ten times the compute capability.
         free: bytes of memory that can be taken now.
         total: bytes of memory it has.
+        lends: whether its driver can take memory of slots away while a model runs.
     """
 
     index: int
@@ -67,6 +68,7 @@ class Card:
     capability: int
     free: int
     total: int
+    lends: bool = True
 
 
 def find(device: str) -> Card | None:
@@ -77,6 +79,8 @@ def find(device: str) -> Card | None:
     """
     import torch
 
+    from strata.ops.tiers.room import lends
+
     if not torch.cuda.is_available():
         return None
     index = int(device.partition(":")[2] or 0)
@@ -84,7 +88,8 @@ def find(device: str) -> Card | None:
         raise RequestError(f"there is no GPU {index}; this machine has {torch.cuda.device_count()}, numbered from 0")
     free, total = torch.cuda.mem_get_info(index)
     major, minor = torch.cuda.get_device_capability(index)
-    return Card(index, torch.cuda.get_device_name(index), 10 * major + minor, free, total)
+    able = lends(torch.device("cuda", index))
+    return Card(index, torch.cuda.get_device_name(index), 10 * major + minor, free, total, able)
 
 
 def check_card(card: Card) -> None:
@@ -166,7 +171,7 @@ def plan_for(
     kv = config.qsa.kv if config.qsa.kv in sizes.cells.pages else None
     wishes = Wishes(context=config.context, conversations=conversations, kv=kv, drafts=drafts)
     free = card.free if vram is None else min(card.free, vram)
-    return plan(Machine(free, rates=rates_for(free, card.name)), sizes, wishes)
+    return plan(Machine(free, rates=rates_for(free, card.name), lends=card.lends), sizes, wishes)
 
 
 def device_of(card: Card) -> "torch.device":

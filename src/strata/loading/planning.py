@@ -66,7 +66,8 @@ def machine_here(
     all_ = available(there, gpu=free > 0)
     most = all_ if ram is None else min(all_, ram)
     limit = there.limit if ram is None else None
-    return Machine(free, most, limit, disk, rates_for(free, "" if card is None else card.name))
+    rates, lends = rates_for(free, "" if card is None else card.name), None if card is None else card.lends
+    return Machine(free, most, limit, disk, rates, lends)
 
 
 def available(there: "Ram", *, gpu: bool) -> int:

@@ -233,9 +233,38 @@ def test_passes_are_long_where_experts_come_and_memory_allows() -> None:
     assert passes.note == "1,024 tokens at a time, longer ones borrow"
     assert any(
         text == "A prompt of more than 1,024 tokens borrows up to 1.38 GB from experts while it is read (765 slots), "
-        "for passes of up to 8,192 tokens; they come back after it."
+        "for passes of up to 8,192 tokens; they come back after it, if the GPU has a driver with virtual memory, as "
+        "nearly all are."
         for text in one.sentences
     )
+    asked = plan(Machine(12 * GB, 128 * GB, lends=True), released(), Wishes(context=8192))
+    assert replace(asked, machine=one.machine) == one
+    assert any(text.endswith("they come back after it.") for text in asked.sentences)
+
+
+def test_where_slots_cannot_be_taken_away_passes_have_their_own_memory() -> None:
+    """Longer ones for some of the slots, of which a large card gives few; and the plan says so."""
+    work, wanted = released().work, Wishes(context=32768)
+
+    def planned(vram: int, *, lends: bool) -> Plan:
+        return plan(Machine(vram * GB, 64 * GB, lends=lends), released(), wanted)
+
+    plans = [planned(vram, lends=False) for vram in (8, 9, 12, 24)]
+    rows = [one.rows for one in plans]
+    assert rows == sorted(rows)
+    assert 512 < rows[0] < 1024 < rows[1] < rows[2] < rows[3] == 8192
+    for one in plans:
+        assert (one.short, one.lent, one.ring) == (one.rows, 0, False)
+        assert one.vram is not None
+        (passes,) = [part for part in one.vram.parts if part.name == least.PASS]
+        assert passes.note == f"{one.rows:,} tokens at a time"
+        assert one.rows == work.rows(passes.nbytes)
+    assert 0.92 < plans[3].slots / planned(24, lends=True).slots < 0.94
+    said = "The driver of this GPU has no virtual memory, so a long prompt cannot borrow from experts: "
+    assert said + "passes of up to 8,192 tokens have 1.37 GB all the time." in plans[3].sentences
+    whole = [planned(141, lends=lends) for lends in (False, True)]
+    assert replace(whole[0], machine=whole[1].machine) == whole[1], "nothing is borrowed where all experts are there"
+    assert not any("borrow" in text for text in whole[0].sentences)
 
 
 @MANY
@@ -245,8 +274,9 @@ def test_what_a_long_prompt_borrows_is_there_to_be_had(case) -> None:
     machine, found, wanted = case
     one = plan(machine, found, wanted)
     work = found.work
-    if one.vram is None or one.resident:
+    if one.vram is None or one.resident or machine.lends is False:
         assert (one.lent, one.ring) == (0, False)
+        assert one.short == one.rows or one.vram is None
         return
     ring = found.ring if one.ring else 0
     assert 0 <= one.lent <= one.expert_vram // 2

@@ -116,6 +116,8 @@ def test_long_prompts_are_bound_by_what_is_slowest() -> None:
     assert bound(Machine(12 * GB, 64 * GB))[1] == "computing"
     assert bound(Machine(9 * GB, 24 * GB))[1] == "the SSD"
     assert bound(Machine(141 * GB, 64 * GB))[1] == "computing"
+    borrowed, own = (bound(Machine(9 * GB, 64 * GB, lends=lends))[0] for lends in (True, False))
+    assert own < borrowed / 2, "by the passes that there will be, not by those that slots would lend for"
 
 
 def test_cards_by_name_and_by_size() -> None:

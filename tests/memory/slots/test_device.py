@@ -1,7 +1,7 @@
 """Whatever windows, copies and faults do, a window finds in a slot what its table says (cases N03 and N05)."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -111,6 +111,20 @@ def test_a_wrong_slot_is_found_by_its_source_emptied_and_filled_again() -> None:
     (again,) = cache.moves(6)
     assert (again.layer, again.expert, again.slot) == (source.layer, source.expert, source.slot)
     assert again.generation == source.generation + 1
+
+
+def test_those_that_count_most_come_before_what_goes() -> None:
+    cache = SlotCache([10], [0], [5], experts=5, rule=replace(EAGER, decay=1.0))
+    for move in cache.moves(5):
+        cache.begin(move)
+        cache.landed(move)
+    in_slot = [source.expert for source in cache.sources(0)]
+    for slot, times in enumerate((3, 1, 4, 5, 2)):
+        for _ in range(times):
+            cache.seen(np.array([[0, in_slot[slot]]]))
+    assert cache.gather(0, 2) == [(3, 1), (2, 0)]  # 5 for 1, 4 for 3; with 2 nobody changes
+    cache.resize(0, 2)
+    assert [source.expert for source in cache.sources(0)] == [in_slot[2], in_slot[3]]
 
 
 def test_two_equals_do_not_change_places() -> None:

@@ -84,14 +84,14 @@ class _Late(Branches):
 def test_downs_may_come_when_products_with_gates_and_ups_are_done(monkeypatch):
     made = tiered([], costs=LINK)
     late = made.visits._branches = _Late()
-    brought, bring = [], LayerTier._bring
+    brought, bring = [], LayerTier.fetch
 
     def deferring(self, plan, parts):
         brought.append(parts)
         run = partial(bring, self, plan, parts)
         late.deferred.append(run) if parts == DOWN else run()
 
-    monkeypatch.setattr(LayerTier, "_bring", deferring)
+    monkeypatch.setattr(LayerTier, "fetch", deferring)
     try:
         for _ in range(3):  # places of the link hold earlier experts' downs
             _holds(made.window(2))

@@ -90,6 +90,20 @@ def test_where_nothing_can_be_had_passes_are_short_and_it_is_said_once(caplog, e
     assert loan.ready(200) == 200
 
 
+def test_slots_that_lend_too_little_are_said_once_for_each_length(caplog):
+    """None do where RAM has no places for whose they are: no error says so."""
+    lender = Lender(5120)
+    loan = _loan(lender)
+    assert loan.ready(640) == 640
+    assert not caplog.messages
+    for lender.most in (3840, 0, 3840, 0):
+        assert loan.ready(640) == loan.ready(640) == (512 if lender.most else 128)
+    assert caplog.messages == [
+        "passes over prompts have 512 tokens at most now, for experts lend 3840 bytes of slots",
+        "passes over prompts have 128 tokens at most now, for experts lend 0 bytes of slots",
+    ]
+
+
 def test_a_pass_that_found_no_memory_is_shorter_the_next_time():
     loan = _loan(Lender(5000), ring=1000)
     assert loan.ready(300) == 300
@@ -223,6 +237,8 @@ def test_a_long_prompt_borrows_from_slots_which_come_back_when_it_is_read(model,
             assert tier.room.slots < (8,)
             assert tier.borrowing.nbytes == whole - tier.room.nbytes >= 2 * system.size
             assert system.free() - free == tier.borrowing.nbytes
+            if turn:
+                tier._take_back(tier._lent)  # what is borrowed comes back by itself
             for _ in range(2):
                 assert tier.room.slots < (8,)
                 done = net.window([(net.new_state(), [7])])

@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 pytest.importorskip("triton")
 
 from strata.errors import RoomError, TierError
+from strata.ops.tiers import room as rooms
 from strata.ops.tiers.chunks import HostChunks
-from strata.ops.tiers.room import FixedRoom, SlotRoom
+from strata.ops.tiers.room import FixedRoom, SlotRoom, lends
 
 SIZES, MOST = (1536, 512, 9000), (12, 40, 5)
 PAGE = HostChunks().size
@@ -151,3 +152,22 @@ def test_where_addresses_cannot_stay_a_number_cannot_change():
     assert (room.nbytes, room.slots) == (192, (3,))
     with pytest.raises(TierError, match="no such calls; restart with another --vram"):
         room.set([2])
+
+
+@pytest.mark.parametrize("error", [None, TierError("no such calls")])
+def test_whether_it_can_is_known_before_there_are_slots(monkeypatch, error):
+    asked = []
+
+    def chunks(device):
+        asked.append(device)
+        if error:
+            raise error
+        return HostChunks()
+
+    monkeypatch.setattr(rooms, "CudaChunks", chunks)
+    gpu = torch.device("cuda", 1)
+    assert lends(gpu) == (error is None)
+    assert asked == [gpu]
+    made = rooms.room([PAGE], [4], [2], gpu) if error is None else None
+    assert made is None or isinstance(made, SlotRoom), "and then it is so"
+    assert lends(torch.device("cpu"))

@@ -115,7 +115,7 @@ def find(flags: MachineFlags, device: str, most: int | None = None, card_most: i
     rates = _rates(flags, vram, "" if card is None else card.name)
     here = ram.measure() if most is None else None
     free, limit = (most or 0, None) if here is None else (available(here, gpu=vram > 0), here.limit)
-    machine = Machine(vram, free, limit, flags.disk, rates)
+    machine = Machine(vram, free, limit, flags.disk, rates, None if card is None else card.lends)
     given = frozenset(name for name, rate in _given(flags).items() if rate is not None)
     named = None if vram and card is None else "" if card is None else card.name
     found = Found(machine, name, "given" if here is None else "available here", cores, card=named, given=given)

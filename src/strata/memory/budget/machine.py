@@ -81,6 +81,8 @@ class Machine:
         limit: of the container or service, where that is what bounds the RAM; for the words only.
         disk: bytes free where files go; None if nobody asked.
         rates: for estimates.
+        lends: whether slots of experts can be taken away while the model runs, so that long prompts borrow their
+            memory; None if nobody asked the card's driver, and it is assumed.
     """
 
     vram: int
@@ -88,3 +90,4 @@ class Machine:
     limit: int | None = None
     disk: int | None = None
     rates: Rates = field(default_factory=Rates)
+    lends: bool | None = None

@@ -134,8 +134,19 @@ def _borrowed(made: Plan) -> Iterator[str]:
         slots = -(-made.lent * made.slots // made.expert_vram)
         yield (
             f"A prompt of more than {made.short:,} tokens borrows up to {shown_bytes(made.lent)} from experts while it "
-            f"is read ({slots:,} slots), for passes of up to {made.rows:,} tokens; they come back after it."
+            f"is read ({slots:,} slots), for passes of up to {made.rows:,} tokens; they come back after it"
+            f"{'' if made.machine.lends else ', if the GPU has a driver with virtual memory, as nearly all are'}."
         )
+    elif made.vram is not None and not made.resident and made.machine.lends is False and _choice(made):
+        yield (
+            "The driver of this GPU has no virtual memory, so a long prompt cannot borrow from experts: passes of up "
+            f"to {made.rows:,} tokens have {shown_bytes(made.vram.bytes_of(least.PASS))} all the time."
+        )
+
+
+def _choice(made: Plan) -> bool:
+    """Whether passes over prompts could be longer than a short prompt."""
+    return made.sizes.work.most > max(made.sizes.work.least, made.sizes.work.short)
 
 
 def _away(made: Plan) -> str:

@@ -50,12 +50,12 @@ class Plan:
     @property
     def all(self) -> "Span":
         """All of its experts."""
-        return Span(0, self.starts.shape[1] - 1, self.most)
+        return Span(0, self.starts.shape[1] - 1, self.most, self.rows * self.topk)
 
     def some(self, low: int, high: int, count: int) -> "Span":
         """Experts of some ranks, of which so many can be visited."""
         pairs = self.rows * self.topk
-        return Span(low, high, min(self.most, min(count, pairs) + pairs // self.tile))
+        return Span(low, high, min(self.most, min(count, pairs) + pairs // self.tile), min(pairs, count * self.rows))
 
     def pairs_of(self, span: "Span") -> tuple[int, int]:
         """Where in `starts` it is said which pairs are a span's."""
@@ -69,11 +69,13 @@ class Span(NamedTuple):
     Attributes:
         low, high: ranks from the first on, and before the last.
         most: tiles they can have.
+        pairs: they can have.
     """
 
     low: int
     high: int
     most: int
+    pairs: int
 
 
 def visits(ids: Tensor, counts: Tensor, number: int) -> Tensor:
@@ -112,12 +114,19 @@ def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, dtype=torch.int32, device=device)
 
 
-def _ordered(x: Tensor, bounds: Tensor, some: tuple[int, int] | None) -> Tensor:
-    """Rows in the order of the products; `some` says which of the bounds theirs are, None that all of them are."""
-    rows, width = x.shape
-    out = torch.empty((rows, triton.cdiv(width, 128) * 128), dtype=torch.float16, device=x.device)
+def _ordered(x: Tensor, bounds: Tensor, rows: int, some: tuple[int, int] | None) -> Tensor:
+    """Rows in the order of the products.
+
+    Args:
+        x: float16 [T, K].
+        bounds: int32, which of them there are.
+        rows: of them at most.
+        some: numbers of the bounds between which they lie; None if all before the first bound are there.
+    """
+    room, width = x.shape
+    out = torch.empty((room, triton.cdiv(width, 128) * 128), dtype=torch.float16, device=x.device)
     low, high = some or (0, 0)
-    order[(triton.cdiv(rows, 16), triton.cdiv(width, 128))](
+    order[(max(1, triton.cdiv(rows, 16)), triton.cdiv(width, 128))](
         x, bounds, out, width, low, high, SPAN=some is not None, ROWS=16, num_warps=4
     )
     return out
@@ -125,7 +134,7 @@ def _ordered(x: Tensor, bounds: Tensor, some: tuple[int, int] | None) -> Tensor:
 
 def ordered(x: Tensor, counts: Tensor) -> Tensor:
     """Rows in the order in which `rows_of` takes them."""
-    return _ordered(x, counts, None)
+    return _ordered(x, counts, len(x), None)
 
 
 def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, span: Span | None = None) -> Tensor:
@@ -151,7 +160,7 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
         scales[1], x, h, slots.slot_of, *grouped.lists, span.low, span.high, kind.inner, wide, grouped.topk,
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
     )  # fmt: skip
-    h_ordered = _ordered(h, grouped.starts, grouped.pairs_of(span))
+    h_ordered = _ordered(h, grouped.starts, span.pairs, grouped.pairs_of(span))
     del h
     y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
     experts.down[(triton.cdiv(kind.hidden, tall), span.most)](

@@ -115,22 +115,22 @@ class LayerTier:
         points: list[Callable[[], None]] = []
 
         def asked() -> None:
-            self._publish(x, plan)
+            self.publish(x, plan)
             points.append(branches.point())
-            self._bring(plan, GATE_UP)
+            self.fetch(plan, GATE_UP)
             points.append(branches.point())
-            self._bring(plan, DOWN)
+            self.fetch(plan, DOWN)
 
         brought = branches.begin("asked", asked, urgent=True)
         published, half = points
 
         def computed() -> None:
             half()
-            self._compute(x, plan, y, brought)
+            self.compute(x, plan, y, brought)
 
         def taken() -> None:
             published()
-            self._take(plan, y)
+            self.take(plan, y)
 
         both = branches.begin("link", computed), branches.begin("host", taken)
 
@@ -140,7 +140,7 @@ class LayerTier:
 
         return finish
 
-    def _publish(self, x: Activations, plan: Plan) -> None:
+    def publish(self, x: Activations, plan: Plan) -> None:
         """Share out what is missing, and tell the host of its part."""
         h, link, disk = self.halves, self.halves.link, self.halves.nobody is not None
         box = box_constants(h.mailbox)
@@ -153,12 +153,13 @@ class LayerTier:
             **launch(x.q.device), num_warps=BOX_WARPS,
         )  # fmt: skip
 
-    def _bring(self, plan: Plan, parts: tuple[int, ...]) -> None:
+    def fetch(self, plan: Plan, parts: tuple[int, ...]) -> None:
+        """Bring parts of the link's experts."""
         link = self.halves.link
         if self.halves.room:
             self.bring(link.experts, link.slots, link.totals, self._most(plan), parts)
 
-    def _compute(self, x: Activations, plan: Plan, y: Tensor, downs: Callable[[], None]) -> None:
+    def compute(self, x: Activations, plan: Plan, y: Tensor, downs: Callable[[], None]) -> None:
         """Rows of the experts that the link brings; `downs` waits for the last matrices."""
         h, link = self.halves, self.halves.link
         if not h.room:
@@ -173,7 +174,7 @@ class LayerTier:
         downs()
         down(slots, inner, brought, out=y)
 
-    def _take(self, plan: Plan, y: Tensor) -> None:
+    def take(self, plan: Plan, y: Tensor) -> None:
         """Wait for the host, and take the rows that it has computed."""
         h, hidden = self.halves, self.source.layout.hidden
         kernels.await_host[(1,)](h.box, h.state, h.sums, self.number, **launch(y.device), num_warps=1)

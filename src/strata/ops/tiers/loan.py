@@ -34,6 +34,7 @@ class Loan:
         self._from, self._short, self._most = tier.borrowing, short, most
         self._bytes_of, self._ring = bytes_of, ring
         self._able = True
+        self._told = most  # rows of the longest that somebody has heard of
         self.wide = False
         self.drop: Callable[[], None] = _nothing
         self.forget: Callable[[], None] = _nothing
@@ -49,7 +50,10 @@ class Loan:
         if rows <= self._short:
             return rows
         may = self._from.most if self._able else 0
-        rows = self._fitting(rows, may)
+        wished, rows = rows, self._fitting(rows, may)
+        if self._able and rows < min(wished, self._told):
+            log.warning("passes over prompts have %d tokens at most now, for experts lend %d bytes of slots", rows, may)
+            self._told = rows
         need = self._beyond(rows)
         wide = self._ring > 0 and need + self._ring <= may
         try:

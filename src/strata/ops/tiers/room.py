@@ -220,6 +220,14 @@ def room(
     return SlotRoom(chunks, sizes, most, slots)
 
 
+def lends(device: torch.device) -> bool:
+    """Whether slots of a device can be taken away and come again while a model runs; plans ask before there are any."""
+    try:
+        return device.type != "cuda" or CudaChunks(device).size > 0
+    except TierError:
+        return False
+
+
 class _Owner:
     """Whose end is the end of the memory."""
 

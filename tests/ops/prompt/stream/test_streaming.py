@@ -153,7 +153,7 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
 
 @pytest.mark.parametrize("costs", [ALL, SOME], ids=["all at once", "asked"])
 def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
-    """Of a layer that was looked at where all experts came unasked, of all layers where they were asked."""
+    """Of all layers, whether their experts came unasked or not."""
     moes, _, counts, chosen, _ = model
     missing = [list(range(EXPERTS))] * 2
     here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
@@ -164,8 +164,9 @@ def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
         streaming.begin(ROWS)
         for number, ids in enumerate(chosen):
             sizes = grouped.visits(ids, counts, EXPERTS)
-            streaming.ask(number, sizes)
+            streaming.ask(sizes)
             streaming.fetch(number)
+            streaming.count(number)
             list(streaming.groups(number, grouped.planned(ids, counts, sizes, streaming.rank(number))))
 
     before = streaming.share.times
@@ -175,9 +176,76 @@ def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
     streaming.begin(ROWS)
     visited = [len(set(ids.flatten().tolist())) for ids in chosen]
     expected = Share(TOPK, EXPERTS)
-    met = (visited[0], EXPERTS) if costs is ALL else (sum(visited), 2 * EXPERTS)
-    expected.met(ROWS, *met)
+    expected.met(ROWS, sum(visited), 2 * EXPERTS)
     assert streaming.share.times == expected.times != before
+
+
+@pytest.mark.parametrize("costs", [ALL, SOME], ids=["all at once", "asked"])
+def test_no_group_is_launched_for_tiles_that_others_have(model, costs):
+    """A launch has as many tiles as its experts, where any of them might have all pairs; and it misses none."""
+    moes, *_ = model
+    rows, missing = 70, [[0, 2, 3], [1]]
+    here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
+    counts = torch.tensor([rows], dtype=torch.int32, device=DEVICE)
+    rng = np.random.default_rng(8)
+    _, streaming = through(3, moes, missing, here, costs)
+    streaming.begin(rows)
+    for number, lacking in enumerate(missing):
+        picks = np.stack([rng.permutation(EXPERTS - 1)[:TOPK] for _ in range(rows)]).astype(np.int32)
+        chosen = torch.from_numpy(picks).to(DEVICE)
+        sizes = grouped.visits(chosen, counts, EXPERTS)
+        streaming.ask(sizes)
+        plan = grouped.planned(chosen, counts, sizes, streaming.rank(number))
+        streaming.fetch(number)
+        streaming.count(number)
+        resides, (starts, firsts) = streaming.here(number, plan), plan.starts.tolist()
+        spans = [span for _, span in streaming.groups(number, plan)]
+        assert len(spans) == len(lacking) - (costs is SOME and 3 in lacking), "nobody chose the last expert"
+        for span in (resides, *spans):
+            assert span.most == max(1, starts[span.high] - starts[span.low])
+            assert span.pairs == firsts[span.high] - firsts[span.low]
+        covered = {tile for span in (resides, *spans) for tile in range(starts[span.low], starts[span.high])}
+        assert covered == set(range(starts[-1]))
+        assert sum(span.most for span in spans) < len(spans) * (plan.rows * TOPK // plan.tile), "what any may have"
+
+
+class Launches:
+    """A kernel, and how many programs of it were launched."""
+
+    def __init__(self, kernel):
+        self.kernel, self.grids = kernel, []
+
+    def __getitem__(self, grid):
+        self.grids.append(grid)
+        return self.kernel[grid]
+
+
+def test_programs_of_a_streamed_layer_are_as_many_as_have_something_to_do(model, monkeypatch):
+    """Of products and of what puts their rows in order; bytes are those of the layer that has all experts."""
+    moes, *_ = model
+    rows, rng = 70, np.random.default_rng(9)
+    x = torch.from_numpy(rng.standard_normal((rows, HIDDEN))).half().to(DEVICE)
+    picks = np.stack([rng.permutation(EXPERTS)[:TOPK] for _ in range(rows)]).astype(np.int32)
+    chosen, counts = torch.from_numpy(picks).to(DEVICE), torch.tensor([rows], dtype=torch.int32, device=DEVICE)
+    sizes = grouped.visits(chosen, counts, EXPERTS)
+    plan, ready = grouped.planned(chosen, counts, sizes), grouped.ordered(x, counts)
+    expected = grouped.rows_of(moes[0].slots, ready, plan)
+    missing = [list(range(EXPERTS)), []]
+    _, streaming = through(
+        3, moes, missing, [resident(moe, gone) for moe, gone in zip(moes, missing, strict=True)], ALL
+    )
+    streaming.begin(rows)
+    spies = [Launches(kernel) for kernel in (grouped.experts.gate_up, grouped.experts.down, grouped.order)]
+    for name, spy in zip(("gate_up", "down"), spies, strict=False):
+        monkeypatch.setattr(grouped.experts, name, spy)
+    monkeypatch.setattr(grouped, "order", spies[2])
+    found, _ = streamed_rows(streaming, 0, streaming._kept[0], x, counts, chosen, lambda: x)
+    assert torch.equal(found, expected)
+    each = sizes.tolist()  # a group is one expert
+    tiles = [-(-size // plan.tile) for size in each]
+    gate_up, down, order = ([grid[at] for grid in spy.grids] for at, spy in zip((1, 1, 0), spies, strict=True))
+    assert gate_up == down == tiles
+    assert order == [-(-rows // 16), *(-(-size // 16) for size in each)]
 
 
 def test_a_layer_that_has_all_asks_for_nothing(model):

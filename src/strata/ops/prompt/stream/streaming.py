@@ -32,7 +32,7 @@ class Streaming:
     Attributes:
         share: of the missing experts that rows visit, as learned.
         passes: so far.
-        asked: of them those in which each layer told the host what it wants.
+        asked: of them those in which experts come when a layer has said what it wants.
         brought: experts that came.
     """
 
@@ -49,8 +49,7 @@ class Streaming:
         self._rank = np.zeros(shape, np.int32)
         self._ranks = torch.zeros(shape, dtype=torch.int32, device=self._device)
         self._sizes = np.zeros(shape[1], np.int32)
-        self._told, self._sample = (Told(shape[1], self._device) for _ in range(2))
-        self._sampled: tuple[int, NDArray[np.bool_]] | None = None  # rows, and what the layer lacked
+        self._told = Told(shape[1], self._device)
         self._rows = self._wanted = self._lacked = 0
         self._ask = False
         self._of_text = True  # what the latest pass read
@@ -102,56 +101,63 @@ class Streaming:
 
     def here(self, layer: int, plan: grouped.Plan) -> grouped.Span | None:
         """Of the experts that are here; None if none is."""
-        count = int(np.count_nonzero(~self._lacking[layer]))
-        return plan.some(0, count, count) if count else None
+        here = ~self._lacking[layer]
+        count = int(np.count_nonzero(here))
+        return self._tiled(plan.some(0, count, count), plan, here) if count else None
 
-    def ask(self, layer: int, sizes: Tensor) -> None:
+    def ask(self, sizes: Tensor) -> None:
         """A layer's rows have chosen: launch what tells the host of it.
 
-        In a long pass nearly all experts are chosen, and they come unasked; in a short one it is worth while to wait
-        for the choices. Of a long one a layer is looked at now and then, for the next one may be shorter.
-
         Args:
-            layer: number.
             sizes: int32 [E], how many pairs each expert has.
         """
-        if self._ask:
-            self._told.send(sizes)
-        elif self._sampled is None and layer == self.passes % len(self._kept):
-            self._sample.send(sizes)
-            self._sampled = self._rows, self._lacking[layer]
+        self._told.send(sizes)
 
     def fetch(self, layer: int) -> None:
-        """Hand over the copies of what was asked for. It is the one place where a pass waits for the device."""
+        """Hand over the copies of what was asked for.
+
+        In a long pass nearly all experts are chosen, and they come unasked; in a short one it is worth while to wait
+        for the choices.
+        """
         if self._ask:
-            self._sizes = self._told.read()
+            self._read(layer)
             wanted = np.flatnonzero((self._sizes > 0) & self._lacking[layer])
             self._ring.want(layer, wanted.tolist())
             self.brought += len(wanted)
-            self._wanted += len(wanted)
-            self._lacked += int(np.count_nonzero(self._lacking[layer]))
+
+    def count(self, layer: int) -> None:
+        """The host has to know from now on what a layer's rows have chosen, so that launches are as large as they need.
+
+        Nothing else says so: any 32 experts may have all pairs, and nine in ten programs of a long pass would find
+        nothing to do. What needs no count is launched before, so the device is at work while the host waits for it.
+        """
+        if not self._ask:
+            self._read(layer)
 
     def groups(self, layer: int, plan: grouped.Plan) -> Iterator[tuple[Slots, grouped.Span]]:
         """Those that come, as they do."""
         for slots, experts in self._ring.slots(layer):
             low, high = int(self._rank[layer, experts[0]]), int(self._rank[layer, experts[-1]]) + 1
-            span = plan.some(low, high, len(experts))
-            if self._ask:
-                tiles = int((-(-self._sizes[list(experts)] // plan.tile)).sum())
-                span = span._replace(most=max(1, min(span.most, tiles)))
-            yield slots, span
+            yield slots, self._tiled(plan.some(low, high, len(experts)), plan, list(experts))
+
+    def _read(self, layer: int) -> None:
+        """What a layer's rows have chosen, when it has come. It is the one place where a pass waits for the device."""
+        self._sizes = self._told.read()
+        self._wanted += int(np.count_nonzero((self._sizes > 0) & self._lacking[layer]))
+        self._lacked += int(np.count_nonzero(self._lacking[layer]))
+
+    def _tiled(self, span: grouped.Span, plan: grouped.Plan, experts: "list[int] | NDArray[np.bool_]") -> grouped.Span:
+        """With as many tiles and pairs as these experts have, which are all of its that were chosen."""
+        sizes = self._sizes[experts]
+        tiles, pairs = int((-(-sizes // plan.tile)).sum()), int(sizes.sum())
+        return span._replace(most=max(1, min(span.most, tiles)), pairs=min(span.pairs, pairs))
 
     def _learn(self) -> None:
-        """From what an earlier pass asked for, or from the layer of it that was looked at, if that is over."""
-        if not self._of_text:
-            self._sampled, self._wanted, self._lacked = None, 0, 0
+        """From what the pass before has chosen of what was missing."""
+        if self._of_text:
+            self.share.met(self._rows, self._wanted, self._lacked)
         self._of_text = not self._ring.still
-        self.share.met(self._rows, self._wanted, self._lacked)
         self._wanted = self._lacked = 0
-        if self._sampled is not None and self._sample.there:
-            (rows, lacked), self._sampled = self._sampled, None
-            visited = int(np.count_nonzero((self._sample.read() > 0) & lacked))
-            self.share.met(rows, visited, int(np.count_nonzero(lacked)))
 
 
 def streamed_rows(
@@ -182,12 +188,13 @@ def streamed_rows(
         float16 [T * topk, H], without the router's weights; and what else was computed.
     """
     sizes = grouped.visits(chosen, counts, here.experts)
-    streaming.ask(layer, sizes)
+    streaming.ask(sizes)
     plan = grouped.planned(chosen, counts, sizes, streaming.rank(layer))
     streaming.fetch(layer)
     other = beside()
     y = torch.empty((chosen.numel(), x.shape[1]), dtype=torch.float16, device=x.device)
     rows = grouped.ordered(x, counts)
+    streaming.count(layer)
     span = streaming.here(layer, plan)
     if span is not None:
         grouped.rows_of(here, rows, plan, y, span)

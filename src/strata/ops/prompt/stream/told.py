@@ -24,11 +24,6 @@ class Told:
             self._event = torch.cuda.Event()
             self._event.record()
 
-    @property
-    def there(self) -> bool:
-        """Whether what was sent last has come."""
-        return self._event is None or bool(self._event.query())
-
     def read(self) -> NDArray[np.int32]:
         """What was sent last, when it has come; valid until the next is sent."""
         if self._event is not None:
