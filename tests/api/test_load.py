@@ -206,6 +206,18 @@ def test_threads_are_set_or_refused(tiny, monkeypatch) -> None:
             strata.load(tiny, threads=threads)  # type: ignore[arg-type]
 
 
+def test_a_tilde_is_the_home_folder_unless_a_file_has_such_a_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "m.gguf").touch()
+    assert bundled.find("~/m.gguf") == bundled.find(Path("~/m.gguf")) == tmp_path / "home" / "m.gguf"
+    assert bundled.find("~nobody-has-this-name/m.gguf") == Path("~nobody-has-this-name/m.gguf")
+    (tmp_path / "~").mkdir()
+    (tmp_path / "~" / "m.gguf").touch()
+    assert bundled.find("~/m.gguf") == Path("~/m.gguf")
+
+
 def test_names_mean_the_models_in_the_box(tmp_path, monkeypatch) -> None:
     assert bundled.find(None) == bundled.find("pebble") == pebble.path("q8_0")
     assert bundled.find("pebble-iq3") == pebble.path("iq3")

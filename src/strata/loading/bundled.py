@@ -16,7 +16,8 @@ BUNDLED = {"pebble": "q8_0", "pebble-iq3": "iq3"}
 def find(model: str | Path | None, models: Path | None = None) -> Path:
     """The file meant by a path, by OWNER/NAME[:QUANT] of a pulled model, or by a bundled model's name; None is Pebble.
 
-    A file of the working directory that has such a name is meant by ``./pebble``, or by a Path.
+    A file of the working directory that has such a name is meant by ``./pebble``, or by a Path. ``~`` is the home
+    folder.
 
     Args:
         model: path or name.
@@ -34,6 +35,9 @@ def find(model: str | Path | None, models: Path | None = None) -> Path:
         return path
     path = Path(name)
     known = os.path.exists(path)  # noqa: PTH110  # Path.exists raises on a name too long; `open_model` words that
+    if not known and name.startswith("~"):  # in quotes, or from the environment; a shell would have done it
+        path = Path(os.path.expanduser(name))  # noqa: PTH111  # Path.expanduser raises where there is no such home
+        known = os.path.exists(path)  # noqa: PTH110
     if not known and not isinstance(model, Path) and (pulled := _pulled(name, models)) is not None:
         return pulled
     if not known and len(path.parts) == 1 and path.suffix != ".gguf":
