@@ -114,7 +114,7 @@ def test_a07_what_is_asked_for_is_done_or_refused(site) -> None:
     refused = site.chat(logit_bias={"999999": 1})
     assert refused.status == 400
     assert "logit_bias" in refused.error
-    for wrong in ({"5": 101}, {"x": 1}, [1], {"5": "a"}):
+    for wrong in ({"5": 101}, {"x": 1}, [1], {"5": "a"}, {"\u0665": 1}, {"05": 1}):
         assert site.chat(logit_bias=wrong).status == 400
 
 

@@ -46,7 +46,7 @@ def _bias(value: Any) -> dict[int, float]:
         raise bad(f"logit_bias has {len(value)} entries; {MOST_BIASES} are the most", "logit_bias")
     found: dict[int, float] = {}
     for key, bias in value.items():
-        if not isinstance(key, str) or not key.isdecimal() or len(key) > 9:
+        if not isinstance(key, str) or not key.isdecimal() or len(key) > 9 or str(int(key)) != key:
             raise bad(f"logit_bias: {shown(key)} is no token id", "logit_bias")
         if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
             raise bad(f"logit_bias[{key}] must be a number from -100 to 100, not {shown(bias)}", "logit_bias")
