@@ -31,11 +31,13 @@ class Way:
     Attributes:
         halves: gates and ups are brought before downs.
         beside: the host is awaited beside the link's products, not behind them.
+        urgent: branches whose programs start before those of hits that wait for room, besides the first.
         programs: that bring, for each multiprocessor.
     """
 
     halves: bool = True
     beside: bool = True
+    urgent: tuple[str, ...] = ()
     programs: float = 1.0
 
 
@@ -44,6 +46,8 @@ WAYS = {
     "experts in one launch": Way(halves=False),
     "the host behind the link": Way(beside=False),
     "both": Way(halves=False, beside=False),
+    "the link's products are urgent": Way(urgent=("link",)),
+    "the host's rows are urgent": Way(urgent=("host",)),
     "three quarters of the programs": Way(programs=0.75),
     "half of the programs": Way(programs=0.5),
     "a third of the programs": Way(programs=1 / 3),
@@ -125,9 +129,11 @@ def _misses(
         points[0]()
         layer.take(plan, y)
 
-    joins = [branches.begin("link", computed)]
-    if way.beside:
-        joins.append(branches.begin("host", taken))
+    bodies = {"link": computed} | ({"host": taken} if way.beside else {})
+    joins = [
+        branches.begin(f"{key}, urgent" if key in way.urgent else key, body, urgent=key in way.urgent)
+        for key, body in bodies.items()
+    ]
 
     def finish() -> None:
         for join in joins:
