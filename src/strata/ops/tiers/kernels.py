@@ -180,8 +180,10 @@ def _clock():
 
 @triton.jit(do_not_specialize=["layer"])
 def await_host(box, state, sums, layer, PDL: tl.constexpr):
-    """Until the host has answered, if it was asked; at most as long as the state says. Grid: (1,)."""
-    release(PDL)
+    """Until the host has answered, if it was asked; at most as long as the state says. Grid: (1,).
+
+    What follows is let go when the answer is there: its programs would else hold room while hits are computed.
+    """
     wait(PDL)
     expected = tl.load(state + EXPECTED)
     if expected > 0:
@@ -197,6 +199,7 @@ def await_host(box, state, sums, layer, PDL: tl.constexpr):
                 spent = _clock() - began
             else:
                 spent += 1
+        release(PDL)
         mine = sums + layer * 8
         _count(mine, WAITED, spent)
         _count(mine, WAITS, 1)
