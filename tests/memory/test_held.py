@@ -155,12 +155,18 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_old_visits_fade():
+def two_held():
+    """Of three experts two, in all the slots there are."""
     held = Held((0,), 3, (2,), half_life=2.0)
     for expert in (0, 1):
         held.claim(0, numbers([expert]))
         held.landed(0, numbers([expert]))
         held.release(0, numbers([expert]))
+    return held
+
+
+def test_old_visits_fade():
+    held = two_held()
     held.begin()
     for _ in range(3):
         held.seen(0, numbers([0]))
@@ -171,11 +177,7 @@ def test_old_visits_fade():
 
 
 def test_whoever_is_shown_stays_though_it_counts_less():
-    held = Held((0,), 3, (2,), half_life=2.0)
-    for expert in (0, 1):
-        held.claim(0, numbers([expert]))
-        held.landed(0, numbers([expert]))
-        held.release(0, numbers([expert]))
+    held = two_held()
     held.seen(0, numbers([0]))
     assert held.show([1])
     assert held.shown.tolist() == [[True, False, False]]

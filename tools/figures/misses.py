@@ -6,7 +6,7 @@ Shares of host and link are measured anew for every way, and slots stay what the
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -96,7 +96,8 @@ def _way(way: Way) -> Iterator[None]:
         return _misses(way, self, x, plan, y, branches)
 
     bring.programs_of = programs  # type: ignore[assignment]  # not kept from launch to launch
-    LayerTier.misses = launched  # type: ignore[method-assign]
+    if replace(way, programs=1.0) != Way():  # else as layers do it by themselves
+        LayerTier.misses = launched  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -107,7 +108,7 @@ def _way(way: Way) -> Iterator[None]:
 def _misses(
     way: Way, layer: LayerTier, x: Activations, plan: Plan, y: torch.Tensor, branches: Branches
 ) -> Callable[[], None]:  # fmt: skip
-    """As `LayerTier.misses`."""
+    """As `LayerTier.misses`, but for what is different."""
     points: list[Callable[[], None]] = []
 
     def asked() -> None:

@@ -229,9 +229,9 @@ class Layers:
         heads = [partial(linear, x, y) for y in (w.q, w.k, w.v)]
         iq, ik = partial(linear, x, w.iq), partial(linear, x, w.ik)
         if BESIDE:
-            chosen_ = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
+            blocks = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
             qg, k, v = self._branches.beside(*heads)
-            chosen = chosen_()
+            chosen = blocks()
         else:
             qg, k, v, *asked = self._branches.beside(*heads, iq, ik)
             chosen = self._chosen(asked[0], asked[1], batch, layer, w)

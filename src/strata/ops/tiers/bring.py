@@ -132,8 +132,8 @@ def stored(kind: SlotLayout) -> tuple[tuple[int, int], ...]:
     return tuple((rows, by_name(name).row_bytes(width)) for name, rows, width in _shapes(kind))
 
 
-def pieces(kind: SlotLayout, parts: tuple[int, ...] = GATE_UP + DOWN) -> int:
-    """That an expert, or some parts of it, are brought in."""
+def pieces(kind: SlotLayout, parts: tuple[int, ...]) -> int:
+    """That parts of an expert are brought in."""
     return sum(_pieces(kind, parts))
 
 
@@ -146,7 +146,7 @@ def programs_of(device: torch.device, each: int = PER_PROCESSOR) -> int:
 
 
 @cache
-def constants(kind: SlotLayout, parts: tuple[int, ...] = GATE_UP + DOWN) -> dict[str, Any]:
+def constants(kind: SlotLayout, parts: tuple[int, ...]) -> dict[str, Any]:
     """Constants of the kernel that brings some parts."""
     shapes, many, each = _shapes(kind), _together(kind), _pieces(kind, parts)
     blocks = [by_name(name).bytes for name, _, _ in shapes]
