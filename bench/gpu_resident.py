@@ -3,7 +3,8 @@
     python bench/gpu_resident.py MODEL.gguf [--rounds 5] [--json bench/results/h200-resident.json]
 
 There is memory for one conversation, with a third place for states, where a window that is launched ahead leaves its
-own; and torch takes what follows the weights in segments that grow, as in the product (`--pieces`: it does not).
+own; CUDA keeps no stacks that no kernel needs, and torch takes memory in segments that grow, as in the product
+(`--pieces`: it does not).
 Decode is one greedy answer without drafts, token by token through the engine, an empty context and one behind --depth
 tokens, which are read anew each time. A window of four rows has four different tokens of one conversation; its time is
 that of the window and the commit of one row, as for one row. Prompts are read into a new conversation until the first
@@ -39,6 +40,7 @@ from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.segments import growing
 from strata.ops.gpu.size import USUAL, live_bytes
+from strata.ops.gpu.stacks import small_stacks
 from strata.ops.gpu.upload import Upload
 
 if TYPE_CHECKING:
@@ -56,12 +58,13 @@ class Bench:
         depth: tokens before the deep arm's decode.
         tokens: of a decode.
         rows: of the longest prompt pass.
-        pieces: torch takes what follows the weights in pieces, not in segments that grow.
+        pieces: torch takes memory in pieces, not in segments that grow.
     """
 
     def __init__(self, file: Path, context: int, depth: int, tokens: int, rows: int, *, pieces: bool) -> None:
         device = torch.device("cuda")
         torch.empty(1, device=device)
+        small_stacks(device)
         self.depth, self.tokens, self.rounds = depth, tokens, 0
         self.memory: dict[str, Any] = {"cuda_at_first_gb": _gb(_beside())}
         self.arms: dict[str, dict[str, float]] = {}
@@ -69,6 +72,7 @@ class Bench:
         directory = open_model(file)
         config = replace(load_config(directory.metadata), mtp=False)
         config = replace(config, context=min(config.context, context))
+        self.memory["segments_grow"] = not pieces and growing(device)
         weights = Upload(device).all(load_weights(directory, config))
         torch.cuda.synchronize()
         self.load_seconds = time.monotonic() - began
@@ -76,7 +80,6 @@ class Bench:
         torch.cuda.empty_cache()
         self.weight_bytes = torch.cuda.memory_allocated()
         self.memory["cuda_with_weights_gb"] = _gb(_beside())
-        self.memory["segments_grow"] = not pieces and growing(device)
         pool = Pool(config, device, slots=1, cells=context, ahead=True)
         self.kv_bytes = sum(t.nbytes for group in (pool.keys, pool.values, pool.raw, pool.blocks) for t in group)
         self.ops = GpuOps(config, pool, device)
@@ -216,7 +219,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--depth", type=int, default=32768)
     parser.add_argument("--rows", type=int, default=USUAL, help="of the longest prompt pass")
-    parser.add_argument("--pieces", action="store_true", help="no segments that grow behind the weights")
+    parser.add_argument("--pieces", action="store_true", help="no segments that grow")
     parser.add_argument("--arms", nargs="+", help="only these")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

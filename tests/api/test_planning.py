@@ -128,7 +128,7 @@ def test_on_a_gpu_with_all_experts_there(capsys, name, flags) -> None:
         found.storage.close()
 
 
-def test_torch_takes_in_segments_what_follows_the_weights(monkeypatch) -> None:
+def test_torch_takes_in_segments_all_that_is_loaded(monkeypatch) -> None:
     steps: list[str] = []
     upload, pool = Upload.all, Pool.__init__
 
@@ -145,7 +145,7 @@ def test_torch_takes_in_segments_what_follows_the_weights(monkeypatch) -> None:
     monkeypatch.setattr(Pool, "__init__", made)
     monkeypatch.setattr(segments, "growing", lambda device: steps.append(f"segments on {device}"))
     loaded("pebble", drafts=0, vram=WHOLE)
-    assert steps == ["weights", "segments on cpu", "pool"]
+    assert steps == ["segments on cpu", "weights", "pool"]
 
 
 @pytest.mark.parametrize(

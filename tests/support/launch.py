@@ -39,11 +39,21 @@ def _launch(run: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> None:
     if not NATIVE:
         run(*args, **constants)
         return
-    there = {id(x): x.cuda() for x in args if isinstance(x, torch.Tensor)}  # one that is handed over twice is one
+    moved: dict[int, torch.Tensor] = {}
+    there = {id(x): _over(x, moved) for x in args if isinstance(x, torch.Tensor)}
     run(*(there.get(id(x), x) for x in args), **constants)
     for x in args:
         if isinstance(x, torch.Tensor):
             x.copy_(there[id(x)])
+
+
+def _over(x: torch.Tensor, moved: dict[int, torch.Tensor]) -> torch.Tensor:
+    """The same on the device; tensors that share memory here do so there."""
+    here = x.untyped_storage()
+    if here.data_ptr() not in moved:
+        moved[here.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(here).cuda()
+    there = moved[here.data_ptr()].untyped_storage()
+    return torch.empty(0, dtype=x.dtype, device="cuda").set_(there, x.storage_offset(), x.size(), x.stride())
 
 
 def poisoned(rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

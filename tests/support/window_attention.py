@@ -87,8 +87,11 @@ class Case:
         """The cell of every row."""
         return [self.committed[i] + j for i, n in enumerate(self.rows) for j in range(n)]
 
-    def run(self, kernels: Kernels, *, split: bool = False, numbers: bool = True) -> torch.Tensor:
-        """Attention's gated output, before quantising: [T, NH*HD]; unless all are `numbers`, that is not looked at."""
+    def run(self, kernels: Kernels, *, split: bool = False, numbers: bool = True, joined: bool = False) -> torch.Tensor:
+        """Attention's gated output, before quantising: [T, NH*HD]; unless all are `numbers`, that is not looked at.
+
+        With `joined` the indexer's keys lie behind its queries, row by row.
+        """
         cells, count = self.cells(), sum(self.rows)
         take = [(i, self.committed[i] + j) for i, n in enumerate(self.rows) for j in range(n)]
         k, v, ik = (torch.stack([x[i][c] for i, c in take]) for x in (self.k, self.v, self.ik))
@@ -105,10 +108,12 @@ class Case:
             self.keys, self.values, NH=NH, NKV=NKV, HD=HD, HALF=HALF, PDL=False,
         )  # fmt: skip
         bins = torch.full((count, BINS), -1, dtype=torch.int32)
+        asked = torch.cat((self.iq.reshape(count, IH * ID), ik.reshape(count, ID)), 1)
+        iq, ik = (asked, asked[:, IH * ID :]) if joined else (self.iq, ik)
         kernels.index[(count, IH + 1)](
-            self.iq, ik, cos, sin, positions, starts, *self.norms[2:], EPS, *where, begins, *paged, self.iq_out,
-            self.raw, self.blocks, self.raw, where[1], bins, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0, WINDOW=True,
-            COUNTED=True, PDL=False,
+            iq, ik, cos, sin, positions, starts, *self.norms[2:], EPS, *where, begins, *paged, self.iq_out,
+            self.raw, self.blocks, self.raw, where[1], bins, IH=IH, ID=ID, HALF=HALF, RATIO=RATIO, FIRST=0,
+            JOINED=joined, WINDOW=True, COUNTED=True, PDL=False,
         )  # fmt: skip
         most = 64
         self.scores = torch.full((count, most), torch.nan)

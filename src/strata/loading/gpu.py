@@ -79,6 +79,7 @@ def find(device: str) -> Card | None:
     """
     import torch
 
+    from strata.ops.gpu.stacks import small_stacks
     from strata.ops.tiers.room import lends
 
     if not torch.cuda.is_available():
@@ -86,6 +87,7 @@ def find(device: str) -> Card | None:
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise RequestError(f"there is no GPU {index}; this machine has {torch.cuda.device_count()}, numbered from 0")
+    small_stacks(torch.device("cuda", index))
     free, total = torch.cuda.mem_get_info(index)
     major, minor = torch.cuda.get_device_capability(index)
     able = lends(torch.device("cuda", index))
@@ -290,8 +292,8 @@ def _built(
         meet()
     tier = None if made.resident else tiers.build(weights, config, made, device, threads, sent, source, learned)
     try:
-        moved = Upload(device, sent, tier=tier).all(weights)
         growing(device)
+        moved = Upload(device, sent, tier=tier).all(weights)
         small, slots = head_config(config), made.conversations
         pool = Pool(config, device, slots=slots, cells=made.cells, kv=TABLES[config.qsa.kv], ahead=made.ahead)
         its = Pool(small, device, slots=slots, cells=made.cells) if drafts else None

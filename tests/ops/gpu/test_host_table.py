@@ -139,7 +139,7 @@ def test_what_the_host_does_between_parts_is_repeated(monkeypatch):
             self.cuda_graph.capture_end()
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", Capture)
+    monkeypatch.setattr("strata.ops.gpu.record.recorded", Capture)
     recording = Recording()
     with recording.capture():
         recording.host(lambda: log.append("ask"))

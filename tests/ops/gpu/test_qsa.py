@@ -29,10 +29,12 @@ def choosing():
 CASES = [([0], [1]), ([2], [4]), ([31], [3]), ([37, 150], [2, 3]), ([63, 35, 90], [1, 4, 3])]
 
 
+@pytest.mark.parametrize("joined", [False, True], ids=["each", "together"])
 @pytest.mark.parametrize(("committed", "rows"), CASES)
-def test_a_window_attends_what_the_formula_selects(kernels, committed, rows):
+def test_a_window_attends_what_the_formula_selects(kernels, committed, rows, joined):
+    """The indexer's queries and keys come from one product or from two."""
     case = Case(committed, rows)
-    out = case.run(kernels)
+    out = case.run(kernels, joined=joined)
     cells = case.cells()
     for row, cell in enumerate(cells):
         i = int(case.owner[row])

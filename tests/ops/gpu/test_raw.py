@@ -58,12 +58,16 @@ class Index:
         cells = torch.arange(first, first + count, dtype=torch.int32)
         slots, zeros = torch.full((count,), state.slot, dtype=torch.int32), torch.zeros(count, dtype=torch.int32)
         left = torch.full((q.ratio - 1, q.id), torch.nan)
+        asked = torch.cat((torch.zeros(count, q.ih * q.id), keys), 1)
+        iq, ik = (
+            (asked, asked[:, q.ih * q.id :]) if window else (asked[:, : q.ih * q.id].contiguous(), keys.contiguous())
+        )
         self.kernels.index[(count, q.ih + 1)](
-            torch.zeros(count, q.ih, q.id), keys.contiguous(), *self.turns, cells, cells // q.ratio * q.ratio,
+            iq, ik, *self.turns, cells, cells // q.ratio * q.ratio,
             self.norm, self.norm, 1e-6, slots, cells + 1, zeros, pool.table, pool.most_pages,
             torch.empty(count, q.ih, q.id), pool.raw[0], pool.blocks[0], left, torch.tensor([count], dtype=torch.int32),
-            zeros, IH=q.ih, ID=q.id, HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0, WINDOW=window,
-            COUNTED=False, PDL=False,
+            zeros, IH=q.ih, ID=q.id, HALF=self.turns[0].shape[-1], RATIO=q.ratio, FIRST=0,
+            JOINED=window, WINDOW=window, COUNTED=False, PDL=False,
         )  # fmt: skip
         return left
 
@@ -189,7 +193,7 @@ def test_passes_by_either_kind_of_kernels(index, before, rows, tensor_cores) -> 
             out = torch.empty(count, q.nh * q.hd, dtype=torch.float16, device=DEVICE)
             ops._prompt._attend((*rest, keys), batch, 0, w, out)
             return PromptPass(ids, nothing, batch)
-        ops._chosen(rest[-1], keys, batch, 0, w)
+        ops._chosen([rest[-1], keys], batch, 0, w)
         return GpuPass(ids, nothing, batch, 0, None)
 
     for count in (before, rows, 1, rows):

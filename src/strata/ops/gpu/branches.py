@@ -10,6 +10,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from strata.ops.streams import stream
+
 T = TypeVar("T")
 
 
@@ -43,7 +45,7 @@ class Branches:
             result = body()
             return lambda: result
         if key not in self._streams:
-            self._streams[key] = torch.cuda.Stream(priority=-1 if urgent else 0)
+            self._streams[key] = stream(f"branch {key}", urgent=urgent)
         branch = self._streams[key]
         if early and self._start is not None:
             branch.wait_event(self._start)

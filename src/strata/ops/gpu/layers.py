@@ -16,7 +16,7 @@ from strata.ops.gpu.batch import GpuBatch
 from strata.ops.gpu.branches import Branches
 from strata.ops.gpu.pool import KINDS, Pool
 from strata.ops.gpu.rows import ExpertRows, Rows, Streams, linear
-from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
+from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceQsa, DeviceTable
 from strata.ops.gpu.visits import GpuRoute, Visits
 from strata.ops.hyper_connection import gpu as hc
 from strata.ops.hyper_connection.gates import gated_mean
@@ -227,14 +227,17 @@ class Layers:
         count, device = batch.rows, self._device
         keys, values, where = pool.keys[layer], pool.values[layer], self._where(batch)
         heads = [partial(linear, x, y) for y in (w.q, w.k, w.v)]
-        iq, ik = partial(linear, x, w.iq), partial(linear, x, w.ik)
+        asks = [partial(linear, x, y) for y in ([w.asked] if isinstance(w, DeviceQsa) else [w.iq, w.ik])]
         if BESIDE:
-            blocks = self._branches.begin("blocks", lambda: self._chosen(iq(), ik(), batch, layer, w), urgent=True)
+
+            def choice() -> Tensor:
+                return self._chosen([ask() for ask in asks], batch, layer, w)
+
+            blocks = self._branches.begin("blocks", choice, urgent=True)
             qg, k, v = self._branches.beside(*heads)
-            chosen = blocks()
         else:
-            qg, k, v, *asked = self._branches.beside(*heads, iq, ik)
-            chosen = self._chosen(asked[0], asked[1], batch, layer, w)
+            qg, k, v, *asked = self._branches.beside(*heads, *asks)
+            blocks = partial(self._chosen, asked, batch, layer, w)
 
         def room(*shape: int) -> Tensor:
             return torch.empty((count, *shape), dtype=torch.float32, device=device)
@@ -244,6 +247,7 @@ class Layers:
             qg, k, v, *self._turns, batch.positions, w.q_norm, w.k_norm, self._c.eps, *where, query, keys, values,
             NH=q.nh, NKV=q.nkv, HD=q.hd, HALF=self._turns.shape[-1], **self._launch, num_warps=1,
         )  # fmt: skip
+        chosen = blocks()
         common = {"RATIO": q.ratio, "BUDGET": q.budget // q.ratio, **self._launch}
         parts = -(-(q.budget + q.ratio - 1) // CELLS)
         part, peak, weight = room(q.nh, parts, q.hd), room(q.nh, parts), room(q.nh, parts)
@@ -265,9 +269,14 @@ class Layers:
         """`slots`, `seen`, `pages` and `page_count` of rows, as the kernels take them."""
         return batch.homes, batch.seen, self._pool.table, self._pool.most_pages
 
-    def _chosen(self, iq: Tensor, ik: Tensor, batch: GpuBatch, layer: int, w: weights.Qsa) -> Tensor:
-        """The indexer: its own cells and blocks written, and the blocks that each row attends, int32 [T, budget]."""
+    def _chosen(self, asked: Sequence[Tensor], batch: GpuBatch, layer: int, w: weights.Qsa) -> Tensor:
+        """The indexer: its own cells and blocks written, and the blocks that each row attends, int32 [T, budget].
+
+        Its queries and keys come raw, as ``asked``: joined, or each.
+        """
         q, pool, count, device = self._c.qsa, self._pool, batch.rows, self._device
+        joined = len(asked) == 1
+        iq, ik = (asked[0], asked[0][:, q.ih * q.id :]) if joined else asked
         raw, blocks, paged = pool.raw[layer], pool.blocks[layer], (pool.table, pool.most_pages)
 
         def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -279,7 +288,7 @@ class Layers:
             iq, ik, *self._turns, batch.positions, batch.starts, w.iq_norm, w.ik_norm, self._c.eps,
             batch.homes, batch.seen, batch.begins, *paged, index, raw, blocks, raw if left is None else left[layer],
             batch.seen if left is None else batch.first[1:], bins, IH=q.ih, ID=q.id, HALF=self._turns.shape[-1],
-            RATIO=q.ratio, FIRST=0, WINDOW=left is None, COUNTED=COUNTED, **self._launch, num_warps=1,
+            RATIO=q.ratio, FIRST=0, JOINED=joined, WINDOW=left is None, COUNTED=COUNTED, **self._launch, num_warps=1,
         )  # fmt: skip
         budget = q.budget // q.ratio
         common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, "COUNTED": COUNTED, **self._launch}

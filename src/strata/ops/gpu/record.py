@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from strata.ops.streams import recorded
+
 
 class Recording:
     """Graphs that follow one another.
@@ -29,7 +31,7 @@ class Recording:
     @contextmanager
     def capture(self) -> Iterator[None]:
         """Record what is launched inside, which does not run."""
-        self._capture = torch.cuda.graph(torch.cuda.CUDAGraph(), pool=self._memory)
+        self._capture = recorded(torch.cuda.CUDAGraph(), self._memory)
         with self._capture:
             yield
         self._keep(self._capture.cuda_graph)

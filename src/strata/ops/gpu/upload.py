@@ -74,6 +74,17 @@ class DeviceGdn(weights.Gdn):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceQsa(weights.Qsa):
+    """An attention layer's weights, what the indexer asks joined.
+
+    Attributes:
+        asked: [(ih + 1) id, H], ``iq`` above ``ik``, which are views of it.
+    """
+
+    asked: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMoe(weights.Moe):
     """Experts in slots beside the router.
 
@@ -147,7 +158,7 @@ class Upload:
 
     def _layer(self, layer: weights.Layer, tier: LayerTier | None = None) -> weights.Layer:
         ple = None if layer.ple is None else replace(self._parts(layer.ple), table=self._table(layer.ple.table))
-        mixer = self._gdn(layer.mixer) if isinstance(layer.mixer, weights.Gdn) else self._parts(layer.mixer)
+        mixer = self._gdn(layer.mixer) if isinstance(layer.mixer, weights.Gdn) else self._qsa(layer.mixer)
         return weights.Layer(self._hc(layer.attn_hc), mixer, self._hc(layer.mlp_hc), self._moe(layer.moe, tier), ple)
 
     def _hc(self, w: weights.HyperConnection) -> weights.HyperConnection:
@@ -159,6 +170,16 @@ class Upload:
         empty = torch.empty(0)
         moved = self._parts(replace(w, alpha=empty, beta=empty))
         return DeviceGdn(**{one.name: getattr(moved, one.name) for one in fields(moved)}, gates=gates)
+
+    def _qsa(self, w: weights.Qsa) -> weights.Qsa:
+        """With the indexer's matrices joined, if they are floats of one type."""
+        moved = self._parts(w)
+        iq, ik = moved.iq, moved.ik
+        if not (isinstance(iq, Tensor) and isinstance(ik, Tensor) and iq.dtype == ik.dtype):
+            return moved
+        asked = torch.cat((iq, ik))
+        parts = {one.name: getattr(moved, one.name) for one in fields(moved)}
+        return DeviceQsa(**parts | {"iq": asked[: len(iq)], "ik": asked[len(iq) :]}, asked=asked)
 
     def _floats(self, w: weights.Matrix) -> Tensor:
         """A small matrix in float32."""

@@ -117,7 +117,8 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     pooled = {"iq_out": _F, "raw": _F, "blocks": _F, "left": _F, "counts": _I, "bins": _I}
     parts = {"part": _F, "peak": _F, "weight": _F}
     heads = {"NH": 24, "NKV": 2, "HD": 256, "HALF": 32, **pdl}
-    indexed = {"IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, "FIRST": 0, "WINDOW": True, "COUNTED": True, **pdl}
+    indexed = {"IH": 4, "ID": 128, "HALF": 32, "RATIO": 4, "FIRST": 0, **pdl}
+    indexed |= dict.fromkeys(("JOINED", "WINDOW", "COUNTED"), True)
     attend = {"q": _F, "keys": _B, "values": _B, "chosen": _I, **_CELLS, **parts}
     merge = {**parts, "qg": _F, "seen": _I, "gated": _F, **_ROWS}
     scored = {"scores": _F, "peaks": _F, "bins": _I, "score_count": "i32", "seen": _I, "chosen": _I}

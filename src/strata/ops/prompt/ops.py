@@ -31,6 +31,7 @@ from strata.ops.prompt.matrices import OPTIONS, Matrices
 from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa.choose import choose
+from strata.ops.streams import recorded, stream
 
 RECORDED = 512
 """Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
@@ -150,7 +151,7 @@ class Prompt:
             return body()
         if shape not in self._recorded:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._memory):
+            with recorded(graph, self._memory):
                 x = self.settled(body())
             self._memory = graph.pool()
             self._recorded[shape] = graph, x
@@ -412,7 +413,7 @@ class Prompt:
             return first(), second()
         main = torch.cuda.current_stream()
         if self._branch is None:
-            self._branch = torch.cuda.Stream()
+            self._branch = stream("beside")
         self._branch.wait_stream(main)
         with torch.cuda.stream(self._branch):
             other = second()

@@ -24,5 +24,6 @@ def cells(
         else:
             qsa.index(
                 iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
-                iq_out, raw, blocks, left, counts, counts, IH, ID, HALF, RATIO, NH + 2 * NKV, False, False, False,
+                iq_out, raw, blocks, left, counts, counts, IH, ID, HALF, RATIO, NH + 2 * NKV,
+                JOINED=False, WINDOW=False, COUNTED=False, PDL=False,
             )  # fmt: skip

@@ -174,8 +174,8 @@ def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.
     e = _numbers(SIZE // LINE, LINE)
     peak = _keys(peaks, e, (complete + TILE - 1) // TILE)  # on their way while it is found
     # The last of those that hold too few, with what they hold.
-    lacking = tl.max(tl.where(upto < BUDGET, ((i + 1).to(tl.int64) << 32) + upto, 0))
-    below, lower = (lacking & 0xFFFFFFFF).to(tl.int32), (lacking >> 32).to(tl.int32)
+    lacking = tl.max(tl.where(upto < BUDGET, ((i + 1) << 16) + upto, 0))
+    below, lower = lacking & 0xFFFF, lacking >> 16
     which = -lower + (BINS - 1)
     count = below + tl.load(bins + which)
     low = tl.where(which > 0, (which + _FIRST) << _BITS, 0)

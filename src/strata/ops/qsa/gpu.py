@@ -92,21 +92,23 @@ def _head(
 @triton.jit
 def _indexer(
     iq, ik, cos, sin, position, start, iq_norm, ik_norm, eps, row, begin, h, cell, end, here, iq_out, ring, blocks,
-    left, IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, WINDOW: tl.constexpr,
-    PDL: tl.constexpr,
+    left, IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, JOINED: tl.constexpr,
+    WINDOW: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A head of the indexer's queries, or its key, with the block that the row completes, if it does."""
     lane, mate = tl.arange(0, ID), _partner(ID, HALF)
+    q_row: tl.constexpr = (IH + 1) * ID if JOINED else IH * ID
+    k_row: tl.constexpr = (IH + 1) * ID if JOINED else ID
     norm = iq_norm if h < IH else ik_norm
     weight, other = tl.load(norm + lane), tl.load(norm + mate)
     c, s = _angles(cos, sin, position if h < IH else start, ID, HALF)
     wait(PDL)
     if h < IH:
-        at = (row * IH + h) * ID
-        x = _normed(tl.load(iq + at + lane), tl.load(iq + at + mate), weight, other, c, s, eps, ID)
-        tl.store(iq_out + at + lane, x)
+        source = iq + row * q_row + h * ID
+        x = _normed(tl.load(source + lane), tl.load(source + mate), weight, other, c, s, eps, ID)
+        tl.store(iq_out + (row * IH + h) * ID + lane, x)
     else:
-        key = tl.load(ik + row * ID + lane)
+        key = tl.load(ik + row * k_row + lane)
         if WINDOW:
             tl.store(ring + cell % RING * ID + lane, key)
         elif cell >= end // RATIO * RATIO:
@@ -116,7 +118,7 @@ def _indexer(
             for j in tl.static_range(RATIO):
                 at, old = row + (j - (RATIO - 1)), cell + (j - (RATIO - 1))
                 inside = at >= begin  # rows of this window may not have reached the ring yet
-                source = ik + at * ID if inside else ring + old % RING * ID
+                source = ik + at * k_row if inside else ring + old % RING * ID
                 x += tl.load(source + lane)
                 y += tl.load(source + mate)
             x = _normed(x / RATIO, y / RATIO, weight, other, c, s, eps, ID)
@@ -166,13 +168,13 @@ def index(
     iq, ik, cos, sin, positions, starts, iq_norm, ik_norm, eps, slots, seen, begins, pages, page_count,
     iq_out, raw, blocks, left, counts, bins,
     IH: tl.constexpr, ID: tl.constexpr, HALF: tl.constexpr, RATIO: tl.constexpr, FIRST: tl.constexpr,
-    WINDOW: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
+    JOINED: tl.constexpr, WINDOW: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The same for the indexer, which needs nothing of the heads. Grid: (T, FIRST + IH + 1).
 
     Args:
         iq: float32 [T, IH, ID].
-        ik: float32 [T, ID].
+        ik: float32 [T, ID]; with JOINED each of its rows follows that of iq.
         cos, sin, positions, eps, slots, seen, pages: as for `prepare`.
         starts: int32 [T], position of the first token of the block a row is in.
         iq_norm, ik_norm: float32 [ID].
@@ -193,7 +195,7 @@ def index(
     _indexer(
         iq, ik, cos, sin, tl.load(positions + row), tl.load(starts + row), iq_norm, ik_norm, eps, row,
         tl.load(begins + row), tl.program_id(1) - FIRST, cell, end, here, iq_out, raw + slot * RING * ID, blocks, left,
-        IH, ID, HALF, RATIO, WINDOW, PDL,
+        IH, ID, HALF, RATIO, JOINED, WINDOW, PDL,
     )  # fmt: skip
     if COUNTED:
         EACH: tl.constexpr = triton.next_power_of_2((BINS + IH) // (IH + 1))

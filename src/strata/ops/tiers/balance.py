@@ -20,6 +20,7 @@ from strata.experts.misses import Costs, shares
 from strata.ops.experts.triton import Plan
 from strata.ops.gpu.branches import Branches
 from strata.ops.matvec.triton import Activations, quantise
+from strata.ops.streams import recorded
 from strata.ops.tiers.here import here
 from strata.ops.tiers.tier import Tier
 
@@ -154,7 +155,7 @@ class _Window:
         self.microseconds(1, min(1, tier.options.room))  # compiled, and the host is awake
         if device.type == "cuda":
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with recorded(graph):
                 self._launch()
             self._graph = graph
             self.microseconds(self._most, 0)

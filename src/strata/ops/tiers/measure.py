@@ -10,6 +10,7 @@ import torch
 from strata.errors import TierError
 from strata.experts.misses import Costs
 from strata.experts.misses import mailbox as box
+from strata.ops.streams import recorded
 from strata.ops.tiers import kernels
 from strata.ops.tiers.balance import balanced
 from strata.ops.tiers.here import here
@@ -189,7 +190,7 @@ def _bring(tier: Tier, count: int, device: torch.device, turn: int) -> float:
     layer.bring(chosen[0], number, total, count)  # compiled, and the tables are there
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with recorded(graph):
         for experts in chosen:
             layer.bring(experts, number, total, count)
     graph.replay()

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strata.ops.streams import stream
 from strata.ops.tiers.bring import Source
 from strata.ops.tiers.sizes import TOGETHER
 
@@ -34,7 +35,7 @@ class Mover:
         self._sources, self._slots, self._device = sources, slots, device
         heaviest = max(source.nbytes for source in sources)
         self._stage = torch.zeros(TOGETHER * heaviest, dtype=torch.uint8, device=device)
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = stream("moves", device) if device.type == "cuda" else None
         self._flying: list[tuple[Any, list[Any], Tensor]] = []
 
     @property

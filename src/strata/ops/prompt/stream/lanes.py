@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.prompt.stream.told import sent
+from strata.ops.streams import stream
 
 
 class Lanes(Protocol):
@@ -44,8 +45,8 @@ class DeviceLanes:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._copies = torch.cuda.Stream(device)
-        self._makes = torch.cuda.Stream(device, priority=-1)
+        self._copies = stream("copies", device)
+        self._makes = stream("makes", device, urgent=True)
 
     def copying(self, body: Callable[[], None], *after: Any) -> Any:
         """See `Lanes.copying`."""
