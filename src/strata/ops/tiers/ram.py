@@ -206,8 +206,8 @@ class _Pinned:
         start = -whole.ctypes.data % 4096
         self.memory = whole[start : start + size]
         self._whole = whole
-        runtime: Any = torch.cuda.cudart()
-        status = int(runtime.cudaHostRegister(self.memory.ctypes.data, size, _PORTABLE))
+        self._runtime: Any = torch.cuda.cudart()  # which cannot be imported any more when the process ends
+        status = int(self._runtime.cudaHostRegister(self.memory.ctypes.data, size, _PORTABLE))
         if status:
             self._whole = None  # type: ignore[assignment]
             raise TierError(
@@ -218,5 +218,4 @@ class _Pinned:
     def __del__(self) -> None:
         """Let the GPU forget it before the memory goes."""
         if self._whole is not None:
-            runtime: Any = torch.cuda.cudart()
-            runtime.cudaHostUnregister(self.memory.ctypes.data)
+            self._runtime.cudaHostUnregister(self.memory.ctypes.data)

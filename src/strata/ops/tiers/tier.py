@@ -222,6 +222,7 @@ class Tier:
 
     def fill(self, on_bytes: Callable[[int], None] | None = None) -> None:
         """Bring experts to empty slots, those first that the cache wants first. Nothing else may run."""
+        self._land(wait=True)  # what windows have begun
         while moves := self.cache.moves(self.options.moves):
             while moves:
                 some = moves if self.supply is None else self.supply.fetched(moves)
