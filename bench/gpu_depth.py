@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "src"))  # an arm finds its own checkout's first
@@ -27,7 +28,7 @@ import torch
 from strata.model import weights
 from strata.model.config import Gdn, Mixer, ModelConfig, Moe, Qsa, Rope
 from strata.model.forward import segments
-from strata.ops.gpu import layers
+from strata.ops.gpu import layers, upload
 from strata.ops.gpu.ops import GpuOps
 from strata.ops.gpu.pool import Pool
 from strata.ops.gpu.rows import Rows
@@ -54,11 +55,13 @@ def _layer() -> weights.Qsa:
     def floats(n: int) -> torch.Tensor:
         return (torch.randn((n, 2560), device=DEVICE) / 50).to(torch.bfloat16)
 
-    head, index = torch.ones(256, device=DEVICE), torch.ones(128, device=DEVICE)
-    return weights.Qsa(
-        q=planes(12288, 2560), k=planes(512, 2560), v=planes(512, 2560), o=planes(2560, 6144), q_norm=head,
-        k_norm=head, iq=floats(512), ik=floats(128), iq_norm=index, ik_norm=index,
-    )  # fmt: skip
+    head, index, asked = torch.ones(256, device=DEVICE), torch.ones(128, device=DEVICE), floats(640)
+    parts: dict[str, Any] = {
+        "q": planes(12288, 2560), "k": planes(512, 2560), "v": planes(512, 2560), "o": planes(2560, 6144),
+        "q_norm": head, "k_norm": head, "iq": asked[:512], "ik": asked[512:], "iq_norm": index, "ik_norm": index,
+    }  # fmt: skip
+    joined = getattr(upload, "DeviceQsa", None)  # older checkouts have none
+    return weights.Qsa(**parts) if joined is None else joined(**parts, asked=asked)
 
 
 class Work:
