@@ -208,6 +208,8 @@ def _contents(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[tuple[p
     filled, widths = 0, Counter[int]()
     for name, _, _ in header.tensors:
         tensor = tensors[name]
+        if not tensor.numel():
+            continue
         raw = tensor.contiguous().flatten().view(torch.uint8).numpy()
         for part in (raw, np.zeros(-len(raw) % ALIGN, np.uint8)):
             done = 0
