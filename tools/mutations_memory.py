@@ -1,4 +1,4 @@
-"""Mutations of where bytes live: reads, arenas, tiers, plans, downloads, misses and the ring of prompts."""
+"""Mutations of where bytes live: reads, arenas, tiers, plans, downloads, misses, the ring of prompts and files."""
 
 from mutation import mutation as _m
 
@@ -20,6 +20,9 @@ OVERCOMMIT = ("tests/memory/budget/test_overcommit.py",)
 PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
+PACKED = ("tests/session/test_packed.py",)
+READ_FILES = ("tests/session/test_reading.py", "-k", "buffers")
+FOLDER = ("tests/session/test_folder.py", "-k", "came_out")
 STREAMED = ("tests/ops/prompt/stream/test_streaming.py",)
 
 MEMORY = (
@@ -330,5 +333,49 @@ MEMORY = (
         "        downs()\n        down(slots",
         "        down(slots",
         ("tests/ops/tiers/test_layers.py", "-k", "downs"),
+    ),
+    _m(
+        "files: frames and what fills their blocks are not summed up",
+        "session/packing.py",
+        "(stored[piece.rest :].data,)",
+        "()",
+        PACKED,
+    ),
+    _m(
+        "files: the second plane first",
+        "session/packing.py",
+        "plane[:] = contents[i::width]",
+        "plane[:] = contents[i ^ 1 :: width]",
+        PACKED,
+    ),
+    _m("files: a frame may hold more than its piece", "session/packing.py", "max_length=size", "max_length=-1", PACKED),
+    _m("files: a frame that does not end is one", "session/packing.py", "or not unpacker.eof ", "", PACKED),
+    _m(
+        "files: a table is believed before its checksum is",
+        "session/fileformat.py",
+        "if summed(digest, read[:-DIGEST]) != read[-DIGEST:]:",
+        "if False:",
+        PACKED,
+    ),
+    _m(
+        "files: those that are cut off are noticed when they are read",
+        "session/fileformat.py",
+        "if size != expected:",
+        "if size > expected:",
+        PACKED,
+    ),
+    _m(
+        "files: buffers stay where nothing is read",
+        "session/reading.py",
+        "self._free.clear()",
+        "pass",
+        READ_FILES,
+    ),
+    _m(
+        "files: packed ones count as if they were not",
+        "session/folder.py",
+        "self._bytes += size - file.bytes",
+        "pass",
+        FOLDER,
     ),
 )

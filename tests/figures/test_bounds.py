@@ -62,6 +62,13 @@ def test_a_conversation_comes_back_at_the_pace_of_disk_and_link():
     assert "restore_ram_q8_ms" not in bounds({"bandwidths": speeds, "restore": part})
     faster = part | {"rounds": {"disk_parts_ms": [{"state": 400.0}, {"state": 300.0}]}}  # 6 GB/s, once
     assert bounds({"bandwidths": speeds, "restore": faster})["restore_disk_ms"]["bound"] == pytest.approx(335, abs=1)
+    packed = part | {"file_bytes": 1.2e9, "q8": {"bytes": 0.9e9, "file_bytes": 0.8e9}}  # 240 and 160 ms of the disk
+    both = bounds({"bandwidths": speeds, "restore": packed})
+    assert both["restore_disk_ms"]["bound"] == pytest.approx(275, abs=1)
+    assert both["restore_disk_q8_ms"]["bound"] == pytest.approx(177.5, abs=1)
+    assert both["restore_ram_ms"]["bound"] == pytest.approx(35, abs=0.1)
+    faster = packed | {"rounds": {"disk_parts_ms": [{"state": 200.0}]}}  # 1.2 GB in 200 ms
+    assert bounds({"bandwidths": speeds, "restore": faster})["restore_disk_ms"]["bound"] == pytest.approx(235, abs=1)
 
 
 def test_all_that_is_known_gets_a_bound_and_nothing_else():

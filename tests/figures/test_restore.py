@@ -32,7 +32,11 @@ def test_from_memory_and_from_files(network, tmp_path):
         times | {"ram_parts_ms", "disk_parts_ms"}, 1
     )
     assert (found["keys_and_values"], found["q8"]["keys_and_values"]) == ("f32", "q8")
-    assert found["q8"]["bytes"] < found["bytes"] < 1e9 * found["files_gb"] + 1e6
+    for told in (found, found["q8"]):
+        assert 0 < told["file_bytes"] < told["bytes"], "files are packed"
+        assert told["files_gb"] == round(told["file_bytes"] / 1e9, 3)
+    assert found["q8"]["bytes"] < found["bytes"]
+    assert found["q8"]["file_bytes"] < found["file_bytes"]
     assert found["files"] == found["q8"]["files"] == 2
     assert all(value > 0 for value in found["rounds"]["ram_ms"] + found["rounds"]["disk_ms"])
     assert all(one["state"] > 0 and one["start"] > 0 for one in found["rounds"]["disk_parts_ms"])

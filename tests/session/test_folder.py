@@ -11,13 +11,15 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
 
 from strata.errors import StrataError
-from strata.session import fileformat, folder
-from strata.session.fileformat import Header, StoredFileError, describe
+from strata.session import fileformat, folder, packing
+from strata.session.errors import StoredFileError
+from strata.session.fileformat import Header, describe
 from strata.session.folder import FileState, Folder
 
 PRINT = "a" * 32
@@ -105,30 +107,111 @@ def test_a_file_given_up_before_it_is_written_never_appears(place) -> None:
     assert (opening.bytes, opening.pending) == (0, 0)
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_a_full_disk_loses_only_what_was_being_written(place, monkeypatch, caplog, after) -> None:
-    opening = opened(place)
-    kept = opening.save(*part(1))
-    while kept.state is FileState.PENDING:
+class Full:
+    """A file on a disk that is full after so many writes."""
+
+    def __init__(self, out, after: int):
+        self._out = out
+        self._left = after
+
+    def seek(self, place):
+        self._out.seek(place)
+
+    def write(self, some):
+        if not self._left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._left -= 1
+        self._out.write(some)
+
+
+def keys(*symbols: int):
+    """A part that is packed, in four pieces of which the last is short."""
+    tensors = {"k": torch.randn(7 << 20, generator=torch.Generator().manual_seed(sum(symbols))).bfloat16()}
+    return Header(PRINT, "checkpoint", "", symbols, len(symbols), 0, marked=False, tensors=describe(tensors)), tensors
+
+
+def until_written(file) -> None:
+    while file.state is FileState.PENDING:
         time.sleep(0.001)
-    whole = fileformat.pieces
 
-    def full(*arguments):
-        for i, piece in enumerate(whole(*arguments)):
-            if i == after:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            yield piece
 
-    monkeypatch.setattr(folder.fileformat, "pieces", full)
-    assert opening.save(*part(1)).path == kept.path  # the same once more
-    lost = opening.save(*part(2))
+@pytest.mark.parametrize(("make", "after"), [(part, 0), (part, 1), (keys, 0), (keys, 2), (keys, 4)])
+def test_a_full_disk_loses_only_what_was_being_written(place, monkeypatch, caplog, make, after) -> None:
+    opening = opened(place)
+    kept = opening.save(*make(1))
+    until_written(kept)
+    write = fileformat.write
+    monkeypatch.setattr(folder.fileformat, "write", lambda out, *rest: write(Full(out, after), *rest))
+    assert opening.save(*make(1)).path == kept.path  # the same once more
+    lost = opening.save(*make(2))
+    until_written(lost)
+    for name, tensor in make(1)[1].items():
+        assert torch.equal(opening.load(kept)[name], tensor)
     opening.close()
     assert lost.state is FileState.FAILED
     assert "No space left on device" in caplog.text
     assert lost.path.name in caplog.text
     assert sorted(p.name for p in place.iterdir()) == sorted([kept.path.name, "lock"])
-    assert torch.equal(opening.load(kept)["s"], torch.full((4,), 1.0))
     assert (opening.bytes, opening.pending) == (kept.bytes, 0)
+    assert kept.path.stat().st_size == kept.bytes
+
+
+def test_a_file_counts_as_it_came_out_and_as_the_most_it_could_be_before(place) -> None:
+    opening = opened(place)
+    going, begun = Event(), Event()
+    opening._jobs.put(lambda: (begun.set(), going.wait(20)))
+    begun.wait(20)
+    file = opening.save(*keys(1))
+    most = fileformat.size_of(file.header)
+    assert most > 14 << 20
+    assert (opening.bytes, opening.pending, file.bytes) == (most, most, most)
+    going.set()
+    until_written(file)
+    opening.close()
+    assert file.bytes == file.path.stat().st_size < 0.7 * most
+    assert (opening.bytes, opening.pending) == (file.bytes, 0)
+    again = opened(place)
+    (found,) = again.scan()
+    assert found.bytes == again.bytes == file.bytes
+    assert torch.equal(again.load(found)["k"], keys(1)[1]["k"])
+    again.close()
+
+
+def test_a_file_given_up_while_it_is_written_counts_nothing(place, monkeypatch) -> None:
+    opening = opened(place)
+    file = None
+    write = fileformat.write
+
+    def giving_up(*arguments):
+        size = write(*arguments)
+        opening.forget(file)
+        return size
+
+    going = Event()
+    monkeypatch.setattr(folder.fileformat, "write", giving_up)
+    opening._jobs.put(lambda: going.wait(20))
+    file = opening.save(*keys(1))
+    going.set()
+    until_written(file)
+    opening.close()
+    assert (opening.bytes, opening.pending) == (0, 0)
+    assert not file.path.exists()
+
+
+def test_packed_files_are_left_alone_where_nobody_can_unpack_them(place, monkeypatch, caplog) -> None:
+    first = opened(place)
+    file = first.save(*keys(1))
+    first.close()
+    monkeypatch.setattr(packing, "zstd", None)
+    second = opened(place)
+    assert list(second.scan()) == []
+    assert f"{file.path}: not used: it is packed, and this Python has no zstd" in caplog.text
+    assert second.bytes == file.bytes
+    second.close()
+    monkeypatch.undo()
+    third = opened(place)
+    assert [found.path for found in third.scan()] == [file.path]
+    third.close()
 
 
 def test_space_that_is_to_stay_free_is_not_used(place, caplog) -> None:
@@ -176,6 +259,21 @@ def test_what_cannot_be_used_is_named_and_left_alone(place, caplog) -> None:  # 
     assert "its name should be" in caplog.text
     assert theirs.path.exists()
     third.close()
+
+
+def test_files_of_an_older_format_are_left_alone(place, caplog) -> None:
+    first = opened(place)
+    file = first.save(*part(1))
+    first.close()
+    whole = bytearray(file.path.read_bytes())
+    whole[8] = 3
+    file.path.write_bytes(whole)
+    second = opened(place)
+    assert list(second.scan()) == []
+    assert "it has format version 3; this program reads version 4" in caplog.text
+    assert second.bytes == file.bytes
+    second.close()
+    assert file.path.exists()
 
 
 def test_files_of_other_models_go_first_when_room_is_needed(place) -> None:

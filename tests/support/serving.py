@@ -7,7 +7,7 @@ import torch
 
 from strata.engine import Event, Finish, Request, Token, generate
 from strata.model import Network
-from strata.session.fileformat import StoredFileError
+from strata.session.errors import StoredFileError
 from strata.session.kept import kept
 from strata.session.scheduler import Scheduler
 from strata.session.store import Store

@@ -11,7 +11,8 @@ experts all come over the link,
 
     time = max(missing experts / link, operations / tensor cores)
 
-and of a conversation that is brought back, its bytes over the disk and the link one after the other, and a window.
+and of a conversation that is brought back, its files over the disk, its bytes over the link and a window, one after
+another.
 """
 
 from collections.abc import Mapping
@@ -36,9 +37,10 @@ def bounds(parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         found[f"prompt_{name}_tps"] = prompt(speeds, parts.get(part, {}), tokens)
     for name in ("ram", "disk"):
         back = parts.get("restore", {})
-        back = back | {"bytes_read": back.get("bytes", 0)}
+        back = back | {"bytes_read": on_disk(back)}
         found[f"restore_{name}_ms"] = restored(speeds, back, disk=name == "disk")
-        eight = back | {"bytes": back.get("q8", {}).get("bytes")}  # the rounds in pieces are those of the default
+        told = back.get("q8", {})  # the rounds in pieces are those of the default
+        eight = back | {"bytes": told.get("bytes"), "file_bytes": on_disk(told)}
         found[f"restore_{name}_q8_ms"] = restored(speeds, eight, disk=name == "disk")
     for name in ("iq3_xxs", "iq4_nl", "q8_0"):
         if "ram_gbs" in speeds:
@@ -99,8 +101,13 @@ def restored(speeds: Mapping[str, float], part: Mapping[str, Any], *, disk: bool
         # A disk gives at least what it gave when all of it was read; one that others use, too, gives less now and then.
         states = [one["state"] for one in part.get("rounds", {}).get("disk_parts_ms", [])]
         seen = 1e-6 * part["bytes_read"] / min(states) if states else 0.0
-        times["disk_ms"] = _ms(size, max(part["disk_gbs"], seen))
+        times["disk_ms"] = _ms(on_disk(part), max(part["disk_gbs"], seen))
     return _rounded(bound=sum(times.values()), **times)
+
+
+def on_disk(part: Mapping[str, Any]) -> float:
+    """Bytes of a conversation's files; of those that were measured before files were packed, its bytes in memory."""
+    return part.get("file_bytes") or part.get("bytes") or 0
 
 
 def _rate(times: dict[str, float] | None) -> dict[str, Any] | None:

@@ -62,12 +62,14 @@ class Arm:
             raise StrataError("the prompt that was read is not kept")
         parts = [*(node.rows for node in place.path()), place.checkpoint]
         files = [part.file for part in parts if part is not None and part.file is not None]
+        size = sum(file.bytes for file in files)
         return {
             "read_s": self.read_s,
             "keys_and_values": self.network.config.qsa.kv,
             "bytes": sum(part.bytes for part in parts if part is not None),
             "files": len(files),
-            "files_gb": round(sum(file.bytes for file in files) / 1e9, 3),
+            "file_bytes": size,
+            "files_gb": round(size / 1e9, 3),
         }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from figures.bounds import on_disk
+
 NOT = "not measured"
 
 
@@ -169,7 +171,8 @@ def restored(part: Mapping[str, Any]) -> str:
                 pieces_ms = [f"{statistics.median(one[what] for one in seen):.1f}" for what in ("state", "token")]
             whole = statistics.median(rounds[f"{where}{kind}_ms"])
             name = f"{where}, keys and values in eight bits" if kind else where
-            rows.append([name, f"{told['bytes'] / 1e9:.2f}", *pieces_ms, f"{whole:.1f}"])
+            size = on_disk(told) if where == "disk" else told["bytes"]
+            rows.append([name, f"{size / 1e9:.2f}", *pieces_ms, f"{whole:.1f}"])
     heads = ["from", "GB", "state, ms", "pass over one token, ms", "request to first token, ms"]
     return table(heads, rows) if rows else NOT
 

@@ -5,9 +5,13 @@
     12   4   h, bytes of the header
     16   8   p, bytes of the payload
     24   h   header: JSON, padded with blanks so that the payload begins at a multiple of 4096, for direct reads
-    ..   32  BLAKE2b of everything before: the header can be trusted without reading the payload
-    ..   p   payload: tensors one after the other, each at a multiple of 64
-    ..   32  BLAKE2b of the header's BLAKE2b and of that of each 4 MiB of the payload (`strata.session.checksum`)
+    ..   32  BLAKE2b of everything before
+    ..   t   table of the payload's pieces, of 4 MiB each but the last (`strata.session.pieces`)
+    ..   32  BLAKE2b of the 32 bytes before the table, and of the table
+    ..   ..  the pieces, packed or as they are (`strata.session.packing`), each at a multiple of 4096
+
+Together the pieces are the payload: tensors one after the other, each at a multiple of 64. What stands before them is
+trusted without reading them, and says how long the file is. It is written last, when it is known how long they became.
 
 A file says all that is needed to know what it is for: the fingerprint of model and settings, and the whole beginning of
 the conversation up to its end, so that no file depends on another file to be understood.
@@ -16,24 +20,27 @@ the conversation up to its end, so that no file depends on another file to be un
 import json
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from strata.errors import StrataError
 from strata.model.memory import ALIGN, PLAIN, Memory, laid, layout
-from strata.session.checksum import DIGEST, Sums, sealed
-from strata.session.reading import BLOCK, Hands, Reading
+from strata.session import checksum, packing
+from strata.session.checksum import DIGEST, summed
+from strata.session.errors import StoredFileError
+from strata.session.pieces import BLOCK, Piece, pieces_of, table, table_bytes
+from strata.session.reading import Hands, Reading
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"StrataKV"
-VERSION = 3
+VERSION = 4
 FIXED = struct.Struct("<8sIIQ")
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""
@@ -44,9 +51,8 @@ DTYPES = {
     str(t).removeprefix("torch."): t for t in (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 }
 
-
-class StoredFileError(StrataError):
-    """A file of a stored conversation cannot be used; the text is the reason."""
+NUMBERS = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}
+"""Bytes of those whose top bytes are alike, and worth packing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def describe(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, str, tuple[int, 
 
 
 def front(header: Header) -> bytes:
-    """A file's bytes up to the payload."""
+    """A file's bytes up to the table."""
     text = json.dumps(
         {
             "fingerprint": header.fingerprint,
@@ -98,42 +104,48 @@ def front(header: Header) -> bytes:
             "tensors": header.tensors,
         }
     ).encode()
-    text += b" " * (-(FIXED.size + len(text) + DIGEST) % BLOCK)
-    begin = FIXED.pack(MAGIC, VERSION, len(text), _payload(header)) + text
-    return begin + blake2b(begin, digest_size=DIGEST).digest()
+    payload = _payload(header)
+    text += b" " * (-(FIXED.size + len(text) + DIGEST + table_bytes(payload) + DIGEST) % BLOCK)
+    begin = FIXED.pack(MAGIC, VERSION, len(text), payload) + text
+    return begin + summed(begin)
 
 
-def pieces(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """A whole file in pieces, without a second copy of the tensors."""
-    begin = front(header)
-    sums = Sums()
-    yield begin
-    for name, _, _ in header.tensors:
-        raw = tensors[name].contiguous().flatten().view(torch.uint8).numpy().data
-        padding = bytes(-raw.nbytes % ALIGN)
-        sums.update(raw)
-        sums.update(padding)
-        yield raw
-        yield padding
-    yield sums.digest(begin[-DIGEST:])
+def write(out: BinaryIO, header: Header, tensors: Mapping[str, Tensor]) -> int:
+    """Write a whole file, without a second copy of the tensors; returns its bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    begin, found = front(header), list[Piece]()
+    first, place = 0, len(begin) + table_bytes(_payload(header)) + DIGEST
+    out.seek(place)
+    room = np.empty(checksum.PIECE, np.uint8)
+    for contents, width in _contents(header, tensors):
+        piece, stored = packing.pack(contents, width, Piece(first, len(contents), place), room)
+        out.write(stored.data)
+        found.append(piece)
+        first, place = first + piece.size, place + piece.stored
+    entries = table(found)
+    out.seek(0)
+    out.write(begin + entries + summed(begin[-DIGEST:], entries))
+    return place
 
 
 def size_of(header: Header, front_bytes: int | None = None) -> int:
-    """Bytes of the whole file; those up to the payload need not be made again where their number is known."""
-    return (len(front(header)) if front_bytes is None else front_bytes) + _payload(header) + DIGEST
+    """Bytes of the whole file at most; those up to the table need not be made again where their number is known."""
+    begin = len(front(header)) if front_bytes is None else front_bytes
+    return begin + table_bytes(_payload(header)) + DIGEST + _payload(header)
 
 
 def read_header(path: "Path") -> tuple[Header, bytes]:
-    """The header of a file and its digest, checked; the payload's size is checked, its bytes are not.
+    """The header of a file and its digest, checked; that all of its pieces are there is checked, their bytes are not.
 
     Raises:
-        StoredFileError: it is no such file, is cut off, or is damaged.
+        StoredFileError: it is no such file, is cut off, or is damaged; or it cannot be unpacked here.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
-        begin = file.read(FIXED.size)
-        length = _check_fixed(begin, path.stat().st_size)
-        return _parse_header(begin + file.read(length + DIGEST))
+        return _before(file, os.fstat(file.fileno()).st_size)[:2]
 
 
 class Coming:
@@ -150,7 +162,7 @@ class Coming:
         digest: of its header.
 
     Raises:
-        StoredFileError: it is no such file, is cut off, or is damaged.
+        StoredFileError: it is no such file, is cut off, or is damaged; or it cannot be unpacked here.
         OSError: it cannot be read.
     """
 
@@ -159,12 +171,9 @@ class Coming:
     ) -> None:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            begin = file.read(FIXED.size)
-            begin += file.read(_check_fixed(begin, size) + DIGEST)
-        same = known is not None and begin[-DIGEST:] == known[1] == _digest(begin)
-        self.header, self.digest = known if known is not None and same else _parse_header(begin)
+            self.header, self.digest, pieces = _before(file, size, known)
         try:
-            self._reading = Reading(path, len(begin), size, memory, hands)
+            self._reading = Reading(path, size, pieces, memory, hands)
         except EOFError as error:
             raise StoredFileError(SHORTER) from error
 
@@ -176,11 +185,9 @@ class Coming:
             OSError: it cannot be read.
         """
         try:
-            payload, sums, seal = self._reading.finish()
+            payload = self._reading.finish()
         except EOFError as error:
             raise StoredFileError(SHORTER) from error
-        if sealed(self.digest, sums) != seal:
-            raise StoredFileError("its checksum does not fit its contents; it is damaged")
         return laid(payload, {name: (DTYPES[dtype], shape) for name, dtype, shape in self.header.tensors})
 
 
@@ -188,15 +195,62 @@ def read(path: "Path", memory: Memory = PLAIN) -> tuple[Header, bytes, dict[str,
     """A whole file, checked to the last byte: header, the header's digest, tensors.
 
     Raises:
-        StoredFileError: it is no such file, is cut off, or is damaged.
+        StoredFileError: it is no such file, is cut off, or is damaged; or it cannot be unpacked here.
         OSError: it cannot be read.
     """
     coming = Coming(path, memory)
     return coming.header, coming.digest, coming.tensors()
 
 
-def _check_fixed(begin: bytes, size: int) -> int:
-    """The header's length, if the file has the size it says."""
+def _contents(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[tuple[packing.Bytes, int]]:
+    """The payload's pieces, each until the next one is asked for, and how many bytes most of its numbers have."""
+    piece = np.empty(checksum.PIECE, np.uint8)
+    filled, widths = 0, Counter[int]()
+    for name, _, _ in header.tensors:
+        tensor = tensors[name]
+        if not tensor.numel():
+            continue
+        raw = tensor.contiguous().flatten().view(torch.uint8).numpy()
+        for part in (raw, np.zeros(-len(raw) % ALIGN, np.uint8)):
+            done = 0
+            while done < len(part):
+                count = min(len(part) - done, len(piece) - filled)
+                piece[filled : filled + count] = part[done : done + count]
+                widths[NUMBERS.get(tensor.dtype, 1)] += count
+                done, filled = done + count, filled + count
+                if filled == len(piece):
+                    yield piece, max(widths, key=widths.__getitem__)
+                    filled, widths = 0, Counter()
+    if filled:
+        yield piece[:filled], max(widths, key=widths.__getitem__)
+
+
+def _before(file: BinaryIO, size: int, known: tuple[Header, bytes] | None = None) -> tuple[Header, bytes, list[Piece]]:
+    """What stands before the pieces of a file of so many bytes, checked: the header, its digest, and the pieces.
+
+    Raises:
+        StoredFileError: it is no such file, is cut off, or is damaged; or it cannot be unpacked here.
+        OSError: it cannot be read.
+    """
+    begin = file.read(FIXED.size)
+    length, entries = _check_fixed(begin, size)
+    begin += file.read(length + DIGEST)
+    same = known is not None and begin[-DIGEST:] == known[1] == _digest(begin)
+    header, digest = known if known is not None and same else _parse_header(begin)
+    read = file.read(entries + DIGEST)
+    if summed(digest, read[:-DIGEST]) != read[-DIGEST:]:
+        raise StoredFileError("the checksum of its table does not fit; it is damaged")
+    pieces = pieces_of(read[:-DIGEST], _payload(header), len(begin) + len(read))
+    expected = len(begin) + len(read) + sum(piece.stored for piece in pieces)
+    if size != expected:
+        raise StoredFileError(f"it has {size} bytes, but should have {expected}; it is cut off or damaged")
+    if not packing.available() and not all(piece.whole for piece in pieces):
+        raise StoredFileError("it is packed, and this Python has no zstd; install backports.zstd")
+    return header, digest, pieces
+
+
+def _check_fixed(begin: bytes, size: int) -> tuple[int, int]:
+    """Bytes of the header and of the table, if a file of so many has room for them."""
     if len(begin) < FIXED.size:
         raise StoredFileError(f"it has {size} bytes, fewer than any such file; it is cut off")
     magic, version, length, payload = FIXED.unpack(begin)
@@ -204,10 +258,11 @@ def _check_fixed(begin: bytes, size: int) -> int:
         raise StoredFileError(f"it begins with {magic!r}, not {MAGIC!r}; it is no stored conversation")
     if version != VERSION:
         raise StoredFileError(f"it has format version {version}; this program reads version {VERSION}")
-    expected = FIXED.size + length + DIGEST + payload + DIGEST
-    if length > LARGEST_HEADER or size != expected:
-        raise StoredFileError(f"it has {size} bytes, but should have {expected}; it is cut off or damaged")
-    return int(length)
+    entries = table_bytes(payload)
+    least = FIXED.size + length + DIGEST + entries + DIGEST
+    if length > LARGEST_HEADER or size < least:
+        raise StoredFileError(f"it has {size} bytes, but should have {least} at least; it is cut off or damaged")
+    return length, entries
 
 
 def _parse_header(begin: bytes) -> tuple[Header, bytes]:
@@ -218,18 +273,19 @@ def _parse_header(begin: bytes) -> tuple[Header, bytes]:
         fields: dict[str, Any] = json.loads(begin[FIXED.size : -DIGEST])
         tensors = tuple((str(n), str(d), tuple(int(x) for x in s)) for n, d, s in fields.pop("tensors"))
         header = Header(symbols=tuple(map(int, fields.pop("symbols"))), tensors=tensors, **fields)
-        payload = _payload(header)
-    except (ValueError, KeyError, TypeError) as error:
+        sizes = [size for _, _, shape in tensors for size in shape]
+        boundaries = 0 <= header.start < header.end if header.kind == "rows" else 0 < header.start == header.end
+        fits = _payload(header) == FIXED.unpack(begin[: FIXED.size])[3] and min(sizes, default=0) >= 0
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise StoredFileError(f"its header is not understood: {error}") from error
-    boundaries = 0 <= header.start < header.end if header.kind == "rows" else 0 < header.start == header.end
-    if payload != FIXED.unpack(begin[: FIXED.size])[3] or header.kind not in {"rows", "checkpoint"} or not boundaries:
+    if header.kind not in {"rows", "checkpoint"} or not boundaries or not fits:
         raise StoredFileError("its header contradicts itself; it is damaged")
     return header, digest
 
 
 def _digest(begin: bytes) -> bytes:
-    """What the last bytes before the payload should be."""
-    return blake2b(begin[:-DIGEST], digest_size=DIGEST).digest()
+    """What the last bytes before the table should be."""
+    return summed(begin[:-DIGEST])
 
 
 def _payload(header: Header) -> int:

@@ -19,7 +19,8 @@ from strata.errors import StrataError
 from strata.model.memory import PLAIN, Memory
 from strata.session import fileformat
 from strata.session.checksum import DIGEST
-from strata.session.fileformat import Coming, Header, StoredFileError
+from strata.session.errors import StoredFileError
+from strata.session.fileformat import Coming, Header
 from strata.session.reading import Hands
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class File:
         path: where.
         header: what it holds.
         digest: of its header, so that another file put in its place is noticed.
-        bytes: its size.
+        bytes: its size; while it is PENDING, the most it can have.
         state: PENDING until the writer is done with it.
         refs: parts that need it; with none left it is deleted.
         counted: whether its size is part of the folder's.
@@ -218,9 +219,10 @@ class Folder:
                 log.exception("a stored conversation could not be worked on")
 
     def _save(self, file: File, tensors: Mapping[str, "Tensor"]) -> None:
+        most = file.bytes
         try:
             if file.refs:
-                self._write(file, tensors)
+                self._came_out(file, self._write(file, tensors))
                 file.state = FileState.READY
         except OSError as error:
             log.warning("%s: not stored: %s", file.path, error.strerror or error)
@@ -228,9 +230,10 @@ class Folder:
             if file.state is not FileState.READY:
                 file.state = FileState.FAILED
                 self._uncount(file)
-            self._count(0, -file.bytes)
+            self._count(0, -most)
 
-    def _write(self, file: File, tensors: Mapping[str, "Tensor"]) -> None:
+    def _write(self, file: File, tensors: Mapping[str, "Tensor"]) -> int:
+        """Returns its size."""
         free = shutil.disk_usage(self.path).free
         if free - file.bytes < self._reserve:
             raise OSError(0, f"needs {file.bytes} bytes, and {self._reserve} of {free} free ones are to stay free")
@@ -238,7 +241,7 @@ class Folder:
         try:
             handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(handle, "wb") as out:  # noqa: PTH123  # a descriptor made with its permissions
-                out.writelines(fileformat.pieces(file.header, tensors))
+                size = fileformat.write(out, file.header, tensors)
                 out.flush()
                 os.fsync(out.fileno())
             aside.replace(file.path)
@@ -246,6 +249,7 @@ class Folder:
             _unlink(aside)
             raise
         _sync(self.path)
+        return size
 
     def _delete(self, file: File) -> None:
         if file.state is FileState.READY:
@@ -256,6 +260,13 @@ class Folder:
             if file.counted:
                 file.counted = False
                 self._bytes -= file.bytes
+
+    def _came_out(self, file: File, size: int) -> None:
+        """Count what a file has instead of the most it could have; it may have been given up meanwhile."""
+        with self._bytes_lock:
+            if file.counted:
+                self._bytes += size - file.bytes
+            file.bytes = size
 
     def _count(self, size: int, pending: int = 0) -> None:
         with self._bytes_lock:

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from strata.model.memory import PLAIN, Memory
 from strata.model.snapshot import Checkpoint, Span
-from strata.session.fileformat import Header, StoredFileError, describe
+from strata.session.errors import StoredFileError
+from strata.session.fileformat import Header, describe
 from strata.session.folder import File, FileState, Folder
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from strata.errors import StrataError
 from strata.model import State, snapshot
 from strata.model.snapshot import Checkpoint, SnapshotError, Span, parts_of
-from strata.session.fileformat import Coming, StoredFileError
+from strata.session.errors import StoredFileError
 from strata.session.folder import File, Folder, arrived
 from strata.session.kept import Kept, Sums, kept
 from strata.session.node import Node
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from strata.model import ModelConfig
+    from strata.session.fileformat import Coming
 
 log = logging.getLogger("strata.session")
 
