@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 64
+SCORED = 32
 """Blocks a program of the indexer scores at a time."""
 
 SCORED_LANES = 32
@@ -42,7 +42,7 @@ SCORED_LANES = 32
 SCORED_ROWS = 8
 """Rows for which it does so together."""
 
-SCORERS = 256
+SCORERS = 512
 """Most programs that score one conversation's rows."""
 
 CHOOSERS = 16
@@ -89,11 +89,9 @@ class Layers:
         self._tile = TILE
         while config.qsa.budget // config.qsa.ratio * self._tile**3 < self._most_blocks:
             self._tile *= 2
-        self._precision = (
-            "tf32x3" if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7 else "ieee"
-        )
         # There is no product of bfloat16 on tensor cores before sm_80.
-        self._split = bool(pool.keys) and self._precision == "tf32x3" and pool.keys[0].dtype in KINDS.values()
+        able = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] > 7
+        self._split = able and bool(pool.keys) and pool.keys[0].dtype in KINDS.values()
         self._hash: Sequence[Tensor] = ()
         if config.ple is not None:
             ple = config.ple
@@ -297,8 +295,7 @@ class Layers:
         groups = -(-max(batch.counts) // SCORED_ROWS)
         qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
             index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, bins, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), ROWS=SCORED_ROWS, PRECISION=self._precision,
-            **common, num_warps=4,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), ROWS=SCORED_ROWS, **common, num_warps=4,
         )  # fmt: skip
         choose[(count,)](
             scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
