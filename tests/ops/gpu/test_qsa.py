@@ -12,6 +12,7 @@ from strata.ops.qsa import select
 from strata.ops.qsa.attend import attend
 from strata.ops.qsa.pages import RING
 from strata.ops.rope.reference import cos_sin, rotate
+from support.choosing import KINDS, counted_by_bins, largest, peaks_of, scores_of
 from support.launch import Kernels
 from support.window_attention import BINS, BUDGET, EPS, HD, ID, LAYOUT, PAGE, RATIO, ROPE, SELECT, Case
 
@@ -87,55 +88,25 @@ def test_rows_do_not_depend_on_company(kernels):
         assert torch.equal(getattr(whole, name).nan_to_num(9), getattr(single, name).nan_to_num(9))
 
 
-def _scores(kind: str, count: int) -> np.ndarray:
-    random = np.random.default_rng([*kind.encode(), count])
-    return {
-        "ties": random.integers(0, 4, count),
-        "zeros": np.zeros(count),
-        "mostly zeros": np.maximum(random.standard_normal(count) - 1.5, 0),
-        "random": np.abs(random.standard_normal(count)) * 1e-3,
-        "all equal but one": np.where(np.arange(count) == count // 2, 2, 1),
-        "almost equal": 10 + random.standard_normal(count) * 1e-5,
-        "far apart": np.exp(random.standard_normal(count) * 15),
-        "falling": count - np.arange(count),
-        "of one place": np.where(np.abs(np.arange(count) - count // 2) < 9, 100, 1) + random.random(count),
-        "infinite": np.where(np.arange(count) % 11 == 0, np.inf, random.random(count)),
-    }[kind].astype(np.float32)
-
-
-KINDS = ["ties", "zeros", "mostly zeros", "random", "all equal but one", "almost equal", "far apart", "falling",
-         "of one place", "infinite"]  # fmt: skip
-
-
-def _bins(values: np.ndarray) -> np.ndarray:
-    """How many values lie between powers of two from 2^-6 to 2^10, in 128 equal steps each; others in the outermost."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        power = np.floor(np.log2(values, dtype=np.float64))
-        step = (power + 6) * 128 + np.floor((values / 2.0**power - 1) * 128)
-    place = np.where(values < 2.0**-6, 0, np.where(values >= 2.0**10, BINS - 1, step))
-    return np.bincount(place.astype(np.int64), minlength=BINS).astype(np.int32)
-
-
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_choosing_is_a_stable_sort(choosing, kind, counted):
     """Against a sort by falling score, then rising number, of blocks met at once, in tiles, and in tiles of tiles."""
     lengths, most = (9, 31, 32, 33, 64, 65, 129, 250, 512, 513, 777, 4090, 4096), 4096
     select = {"TILE": 8, "COUNTED": counted, "PDL": False}
-    rows = [_scores(kind, count) for count in lengths]
+    rows = [scores_of(kind, count) for count in lengths]
     scores = torch.full((len(lengths), most), torch.nan)
     peaks = torch.full((len(lengths), most // 8), torch.nan)
     for row, values in enumerate(rows):
         scores[row, : len(values)] = torch.from_numpy(values)
-        tiles = np.pad(values, (0, -len(values) % 8)).reshape(-1, 8).max(1)
+        tiles = peaks_of(values, 8)
         peaks[row, : len(tiles)] = torch.from_numpy(tiles)
-    bins = torch.from_numpy(np.stack([_bins(values) for values in rows]))
+    bins = torch.from_numpy(np.stack([counted_by_bins(values) for values in rows]))
     chosen = torch.full((len(lengths), BUDGET), -1, dtype=torch.int32)
     seen = torch.tensor([count * RATIO + 1 for count in lengths], dtype=torch.int32)
     choosing.choose[(len(lengths),)](scores, peaks.clone(), bins, most, seen, chosen, **LAYOUT, **select)
     for row, values in enumerate(rows):
-        expected = sorted(sorted(range(len(values)), key=lambda b: (-values[b], b))[:BUDGET])
-        assert chosen[row].tolist() == expected, lengths[row]
+        assert chosen[row].tolist() == largest(values, BUDGET).tolist(), lengths[row]
 
 
 def test_numbers_that_are_none_choose_blocks_that_exist(choosing):

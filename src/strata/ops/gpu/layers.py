@@ -45,8 +45,11 @@ SCORED_ROWS = 8
 SCORERS = 512
 """Most programs that score one conversation's rows."""
 
-CHOOSERS = 16
+CHOOSERS = 32
 """Warps that choose."""
+
+CHOOSING_REGISTERS = 48
+"""Of a thread of theirs: three quarters of a multiprocessor's, so that they find room beside a product's program."""
 
 TILE = 8
 """Blocks whose largest score is looked at first, where there are more than the budget times as many."""
@@ -298,8 +301,9 @@ class Layers:
             IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), ROWS=SCORED_ROWS, **common, num_warps=4,
         )  # fmt: skip
         choose[(count,)](
-            scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS, maxnreg=64
-        )  # half of a multiprocessor, so that it finds room beside a product
+            scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS,
+            maxnreg=CHOOSING_REGISTERS,
+        )  # fmt: skip
         return chosen
 
     def qsa_output(self, o: Rows, w: weights.Qsa) -> Tensor:

@@ -133,7 +133,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
         _kernel("qsa.prepare.q8", qsa.prepare, {**given, **_CELLS, **cells, **eight}, heads),
         _kernel("qsa.index", qsa.index, {**asked, **_CELLS, "begins": _I, **pooled}, indexed),
         _kernel("qsa.score", qsa.score, score, budget | tiles | lots, 4),
-        _kernel("qsa.choose", choose, scored, budget | tiles, 16, 64),
+        _kernel("qsa.choose", choose, scored, budget | tiles, 32, 48),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),

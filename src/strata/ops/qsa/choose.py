@@ -42,7 +42,7 @@ def _logarithm(x):
 
 
 @triton.jit
-def _threshold(key, low, above, high, below, BUDGET: tl.constexpr):
+def _threshold(key, low, above, high, below, BUDGET: tl.constexpr, EVEN: tl.constexpr):
     """A key that just BUDGET keys reach, or the one whose equals there is not room for.
 
     Returns it, how many reach it, and how many exceed it if those are more than BUDGET. Whichever way it is found, the
@@ -54,17 +54,22 @@ def _threshold(key, low, above, high, below, BUDGET: tl.constexpr):
         key: int32 [LINE, lines]; bits of non-negative floats, and -1 where there is nothing; fewer than 2^15.
         low, above: at least BUDGET keys reach the one, and no more than the other, which is more than BUDGET.
         high, below: no more than the other reach the one, which are fewer than BUDGET.
+        EVEN: keys between the two are few and spread evenly: then steps are as far apart as keys are.
     """
     fourth = low + 1  # zeros are the commonest equals
     finite: tl.constexpr = 0x7F7FFFFF
     while (above != BUDGET) & (high - low > 1):
-        most = _logarithm(above.to(tl.float32))
-        share = (most - _logarithm(BUDGET + 0.0)) / (most - _logarithm(tl.maximum(below.to(tl.float32), 0.5)))
         bottom = tl.minimum(low, finite).to(tl.float32, bitcast=True)
         wide = tl.minimum(high, finite).to(tl.float32, bitcast=True) - bottom
-        guess = bottom + wide * share
-        first = (guess - wide * 0.0625).to(tl.int32, bitcast=True)
-        third = (guess + wide * 0.0625).to(tl.int32, bitcast=True)
+        if EVEN:
+            each = wide / (above - below).to(tl.float32)
+            guess, apart = bottom + each * (above - BUDGET).to(tl.float32), each * 0.75
+        else:
+            most = _logarithm(above.to(tl.float32))
+            share = (most - _logarithm(BUDGET + 0.0)) / (most - _logarithm(tl.maximum(below.to(tl.float32), 0.5)))
+            guess, apart = bottom + wide * share, wide * 0.0625
+        first = (guess - apart).to(tl.int32, bitcast=True)
+        third = (guess + apart).to(tl.int32, bitcast=True)
         first = tl.minimum(tl.maximum(first, low + 1), high - 1)
         second = tl.minimum(tl.maximum(guess.to(tl.int32, bitcast=True), low + 1), high - 1)
         third = tl.minimum(tl.maximum(third, low + 1), high - 1)
@@ -85,19 +90,26 @@ def _threshold(key, low, above, high, below, BUDGET: tl.constexpr):
 
 
 @triton.jit
-def _select(key, low, count, high, below, BUDGET: tl.constexpr):
+def _upto(numbers, lines):
+    """A running sum of [LINE, LINES], given what each line sums up to.
+
+    In two steps, because a running sum over all goes through memory once for each warp and part.
+    """
+    return (tl.cumsum(lines, 0) - lines)[None, :] + tl.cumsum(numbers, 0)
+
+
+@triton.jit
+def _select(key, low, count, high, below, BUDGET: tl.constexpr, EVEN: tl.constexpr):
     """Which of more than BUDGET keys to take, each one's place among them, and what they reach; of equals the first.
 
     Args:
-        key, low, high, below: as for `_threshold`, and `count` as `above`.
+        key, low, high, below, EVEN: as for `_threshold`, and `count` as `above`.
     """
-    reached, above, below = _threshold(key, low, count, high, below, BUDGET)
+    reached, above, below = _threshold(key, low, count, high, below, BUDGET, EVEN)
     room = tl.where(above == BUDGET, BUDGET, BUDGET - below)  # for those that are equal
     equal = key == reached
     both = (key > reached).to(tl.int32) + (equal.to(tl.int32) << 16)
-    lines = tl.sum(both, 0)
-    # In two steps, because a running sum over all keys goes through memory once for each warp and part.
-    ranks = (tl.cumsum(lines, 0) - lines)[None, :] + tl.cumsum(both, 0)
+    ranks = _upto(both, tl.sum(both, 0))
     same = ranks >> 16
     take = (key > reached) | (equal & (same <= room))
     return take, (ranks & 0xFFFF) + tl.minimum(same, room) - 1, reached
@@ -123,7 +135,7 @@ def _choose_of(scores, complete, out, BUDGET: tl.constexpr, SIZE: tl.constexpr, 
     b = _numbers(SIZE // LINE, LINE)
     key = _keys(scores, b, complete)
     none = tl.full([], 0, tl.int32)
-    take, place, _ = _select(key, none, complete, tl.max(key) + 1, none, BUDGET)
+    take, place, _ = _select(key, none, complete, tl.max(key) + 1, none, BUDGET, False)
     tl.store(out + place, b, mask=take)
 
 
@@ -153,7 +165,8 @@ def _by_levels(scores, peaks, complete, out, BUDGET: tl.constexpr, TILE: tl.cons
             key = tl.maximum(key, _keys(source, b * span + j, limit))
         if step == 0:
             high = tl.max(key) + 1
-        take, place, low = _select(key, low, count, high, high * 0, BUDGET)  # the blocks reach what their tiles do
+        # The blocks reach what their tiles do.
+        take, place, low = _select(key, low, count, high, high * 0, BUDGET, False)
         tl.debug_barrier()  # everyone has read what is overwritten
         tl.store(out + place, b, mask=take)
 
@@ -169,10 +182,14 @@ def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.
         1 if it was done, else 0.
     """
     SIZE: tl.constexpr = BUDGET * TILE
-    i = tl.arange(0, BINS)
-    upto = tl.cumsum(tl.load(bins + (BINS - 1) - i), 0)  # from the last bin down
+    i = _numbers(BINS // LINE, LINE)
+    counts = tl.load(bins + (BINS - 1) - i)
+    upto = _upto(counts, tl.sum(counts, 0))  # from the last bin down
     e = _numbers(SIZE // LINE, LINE)
-    peak = _keys(peaks, e, (complete + TILE - 1) // TILE)  # on their way while it is found
+    # On their way while it is found. One, but the compiler does not know it: it would have each thread load four
+    # neighbours, and bring what follows from there into the order of the blocks and back.
+    one = (complete > SIZE).to(tl.int32)
+    peak = _keys(peaks, e * one, (complete + TILE - 1) // TILE)
     # The last of those that hold too few, with what they hold.
     lacking = tl.max(tl.where(upto < BUDGET, ((i + 1) << 16) + upto, 0))
     below, lower = lacking & 0xFFFF, lacking >> 16
@@ -184,12 +201,11 @@ def _by_bins(scores, peaks, bins, complete, out, BUDGET: tl.constexpr, TILE: tl.
     lines = tl.sum(near, 0)
     taken = tl.sum(lines)
     if taken <= BUDGET:
-        place = (tl.cumsum(lines, 0) - lines)[None, :] + tl.cumsum(near, 0) - 1
-        tl.store(out + place, e, mask=near > 0)
+        tl.store(out + _upto(near, lines) - 1, e, mask=near > 0)
         tl.debug_barrier()
         there = e // TILE < taken
         b = tl.where(there, tl.load(out + e // TILE, mask=there, other=0) * TILE + e % TILE, complete)
-        take, place, _ = _select(_keys(scores, b, complete), low, count, high, below, BUDGET)
+        take, place, _ = _select(_keys(scores, b, complete), low, count, high, below, BUDGET, True)
         tl.debug_barrier()  # everyone has read what is overwritten
         tl.store(out + place, b, mask=take)
     return (taken <= BUDGET).to(tl.int32)
