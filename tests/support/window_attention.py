@@ -118,9 +118,9 @@ class Case:
         most = 64
         self.scores = torch.full((count, most), torch.nan)
         peaks = torch.full((count, most // TILE), torch.nan)
-        kernels.score[(len(self.rows), 2, -(-max(self.rows) // 2))](
+        kernels.score[(len(self.rows), 2, max(self.rows))](
             self.iq_out, self.blocks, self.slots, where[1], self.first, *paged, self.scores, peaks, bins, most,
-            IH=IH, ID=ID, BLOCK=16, LANES=16, ROWS=2, **LAYOUT, **SELECT,
+            IH=IH, ID=ID, BLOCK=16, LANES=16, **LAYOUT, **SELECT,
         )  # fmt: skip
         self.chosen = torch.full((count, BUDGET), -1, dtype=torch.int32)
         Kernels("strata.ops.qsa.choose").choose[(count,)](

@@ -39,11 +39,8 @@ SCORED = 32
 SCORED_LANES = 32
 """Numbers of their keys that it multiplies at a time."""
 
-SCORED_ROWS = 8
-"""Rows for which it does so together."""
-
 SCORERS = 512
-"""Most programs that score one conversation's rows."""
+"""Most programs that score one row."""
 
 CHOOSERS = 32
 """Warps that choose."""
@@ -295,10 +292,9 @@ class Layers:
         common = {"RATIO": q.ratio, "BUDGET": budget, "TILE": self._tile, "COUNTED": COUNTED, **self._launch}
         scores, peaks = room(self._most_blocks), room(self._most_blocks // self._tile)
         chosen = room(budget, dtype=torch.int32)
-        groups = -(-max(batch.counts) // SCORED_ROWS)
-        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), groups)](
+        qsa.score[(batch.conversations, min(SCORERS, -(-self._most_blocks // SCORED)), max(batch.counts))](
             index, blocks, batch.slots, batch.seen, batch.first, *paged, scores, peaks, bins, self._most_blocks,
-            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), ROWS=SCORED_ROWS, **common, num_warps=4,
+            IH=q.ih, ID=q.id, BLOCK=SCORED, LANES=min(SCORED_LANES, q.id), **common, num_warps=4,
         )  # fmt: skip
         choose[(count,)](
             scores, peaks, bins, self._most_blocks, batch.seen, chosen, **common, num_warps=CHOOSERS,

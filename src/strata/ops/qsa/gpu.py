@@ -233,21 +233,20 @@ def _scored(iq, keys, row, IH: tl.constexpr, ID: tl.constexpr, BLOCK: tl.constex
 def score(
     iq, blocks, homes, seen, first, pages, page_count, out, peaks, bins, out_count,
     IH: tl.constexpr, ID: tl.constexpr, RATIO: tl.constexpr, BUDGET: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
+    LANES: tl.constexpr, TILE: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Scores of the complete blocks of each row; blocks are read once for ROWS rows of a conversation.
-
-    Nothing is scored where the budget holds everything.
+    """Scores of the complete blocks of each row. Nothing is scored where the budget holds everything.
 
     A program has the keys of its first lot before it waits for the queries: they were left by earlier windows, but for
     those of blocks that this window completes, which come behind the wait. Products and sums are float32's, each row's
     by itself in an order that depends on IH and ID alone.
 
-    4.2 MB of keys at 32K tokens, a microsecond at 4.2 TB/s; 512 products a block and row, which is less. What takes
-    longer are latencies: of the queries, of sums over eight threads, of what is left for the choice.
+    4.2 MB of keys at 32K tokens, a microsecond at 4.2 TB/s, and for further rows of a conversation from the second
+    cache; 512 products a block, which is less. What takes longer are latencies: of the queries, of sums over eight
+    threads, of what is left for the choice. So each row has programs of its own: those that took eight rows, one behind
+    the other, with the keys in their registers, were 5 us slower for four.
 
-    Grid: (conversations, programs, most rows of a conversation / ROWS); each program takes every programs-th lot of
-    BLOCK.
+    Grid: (conversations, programs, most rows of a conversation); each program takes every programs-th lot of BLOCK.
 
     Args:
         iq: float32 [T, IH, ID].
@@ -263,36 +262,32 @@ def score(
         BLOCK: blocks a program scores at a time; a multiple of TILE.
         LANES: of a block's key, at a time: four for each thread of those that share a block.
         TILE: as for `choose`.
-        ROWS: of a conversation, for a program.
     """
     release(PDL)
     conversation = tl.program_id(0)
     begin, end = tl.load(first + conversation), tl.load(first + conversation + 1)
-    begin += tl.program_id(2) * ROWS
-    last = tl.minimum(begin + ROWS, end) - 1
-    most = tl.load(seen + last, mask=begin <= last, other=0) // RATIO
+    row = begin + tl.program_id(2)
+    complete = tl.load(seen + row, mask=row < end, other=0) // RATIO
     lot_ = tl.program_id(1) * BLOCK
-    if (most > BUDGET) & (lot_ < most):
+    if (complete > BUDGET) & (lot_ < complete):
         table = pages + tl.load(homes + conversation).to(tl.int64) * page_count
-        known = (tl.load(seen + tl.load(first + conversation)) - 1) // RATIO  # blocks before the window
+        known = (tl.load(seen + begin) - 1) // RATIO  # blocks before the window
         keys = _lot(blocks, table, lot_, known, ID, RATIO, BLOCK, LANES)
         wait(PDL)
-        for lot in range(lot_, most, tl.num_programs(1) * BLOCK):
+        for lot in range(lot_, complete, tl.num_programs(1) * BLOCK):
             if (lot > lot_) | (lot + BLOCK > known):
-                keys = _lot(blocks, table, lot, most, ID, RATIO, BLOCK, LANES)
+                keys = _lot(blocks, table, lot, complete, ID, RATIO, BLOCK, LANES)
             b = lot + tl.arange(0, BLOCK)
-            for row in range(begin, last + 1):
-                total = _scored(iq, keys, row, IH, ID, BLOCK, LANES)
-                complete = tl.load(seen + row) // RATIO
-                inside = (b < complete) & (complete > BUDGET)
-                tl.store(out + row * out_count + b, total, mask=inside)
-                if most > BUDGET * TILE:
-                    if COUNTED:
-                        where = bins + row * BINS + bin_of(total.to(tl.int32, bitcast=True))
-                        tl.atomic_add(where, 1, mask=inside, sem="relaxed")
-                    tile = lot // TILE + tl.arange(0, BLOCK // TILE)
-                    peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE)), 1)
-                    tl.store(peaks + row * (out_count // TILE) + tile, peak, mask=tile * TILE < complete)
+            total = _scored(iq, keys, row, IH, ID, BLOCK, LANES)
+            inside = b < complete
+            tl.store(out + row * out_count + b, total, mask=inside)
+            if complete > BUDGET * TILE:
+                if COUNTED:
+                    where = bins + row * BINS + bin_of(total.to(tl.int32, bitcast=True))
+                    tl.atomic_add(where, 1, mask=inside, sem="relaxed")
+                tile = lot // TILE + tl.arange(0, BLOCK // TILE)
+                peak = tl.max(tl.reshape(tl.where(inside, total, 0.0), (BLOCK // TILE, TILE)), 1)
+                tl.store(peaks + row * (out_count // TILE) + tile, peak, mask=tile * TILE < complete)
     elif tl.program_id(1) == 0:
         # Whoever waits for this kernel waits for those before it, too; one program is enough for that, and the others
         # leave their registers to products.
