@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CELLS = 64
 """Selected cells a program of attention takes."""
 
-SCORED = 32
+SCORED = 64
 """Blocks a program of the indexer scores at a time."""
 
 SCORED_LANES = 32

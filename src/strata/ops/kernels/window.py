@@ -125,7 +125,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     where = dict.fromkeys(("homes", "seen", "first", "pages"), _I) | {"page_count": "i32"}
     score = {"iq": _F, "blocks": _F, **where, "out": _F, "peaks": _F, "bins": _I, "out_count": "i32"}
     tiles = {"TILE": 8, "COUNTED": True}
-    lots = {"IH": 4, "ID": 128, "BLOCK": 32, "LANES": 32}
+    lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 128, "SPLIT": split}
     return [
