@@ -44,7 +44,7 @@ LOST = -1
 def _take_all(state, ends):
     """Take items until there are none, and run them. Returns how many these were.
 
-    Or `LOST`, if one says so and the thread `ends` with it, as if it had died there.
+    Or `LOST`, if one fails with what `ends` the thread, as if it had died there; 0 if nothing does.
     """
     done = 0
     while True:
@@ -54,9 +54,9 @@ def _take_all(state, ends):
             return done
         item = peek(state + ITEMS) + taken * ITEM
         failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
-        if ends and failed == LOST:
-            return LOST
         if failed != 0:
+            if failed == ends:
+                return LOST
             store(state + FAILED, failed)
         done += 1
 
@@ -77,7 +77,7 @@ def worker_loop() -> Any:
             word = load(state + CLAIM)
             if word & _TAKEN < (word >> _COUNT) & _TAKEN:
                 store(mine, 1)
-                done = _take_all(state, True)
+                done = _take_all(state, LOST)
                 if done == LOST:
                     return LOST
                 if done > 0:
@@ -147,7 +147,7 @@ def work(state, items, count):
     generation = ((load(state + CLAIM) >> _GENERATION) + 1) & 0x3FFFFF
     store(state + CLAIM, (generation << _GENERATION) | (count << _COUNT))
     _ring(state)
-    add(state + DONE, _take_all(state, False))
+    add(state + DONE, _take_all(state, 0))
     waited = 0
     while load(state + DONE) < count:
         waited += 1
