@@ -380,6 +380,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/experts/test_pool.py", "-k", "error_inside"),
     ),
     _m(
+        "pool: one item too many is taken",
+        "experts/pool/region.py",
+        "if taken >= (word >> _COUNT) & _TAKEN:",
+        "if taken > (word >> _COUNT) & _TAKEN:",
+        ("tests/experts/test_pool.py",),
+    ),
+    _m(
         "pool: idle threads never sleep",
         "experts/pool/region.py",
         "elif idle < spins:",

@@ -238,10 +238,17 @@ MEMORY = (
     ),
     _m(
         "tiers: halves of a row's blocks are exchanged",
-        "experts/misses/answer.py",
-        "half = rest >> 4",
-        "half = 1 - (rest >> 4)",
+        "experts/misses/rows.py",
+        "(k >> 4 & 1)",
+        "(1 - (k >> 4 & 1))",
         HOST_LOOP,
+    ),
+    _m(
+        "tiers: what a short last group lacks is read behind it",
+        "experts/misses/rows.py",
+        "if found[GROUP + i] < here else",
+        "if here > 0 else",
+        ("tests/experts/misses/test_rows.py",),
     ),
     _m(
         "tiers: every expert is read where the first lies",

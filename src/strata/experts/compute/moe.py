@@ -80,8 +80,8 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
         threads, most = peek(state + WORKERS) + 1, min(slots, rows)
         row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
         shared = threads > 1 and row_bytes * slots >= SHARED
-        up_part = min(inner, part_rows(peek(gate + ROW) + peek(up + ROW), inner * visited, threads, most))
-        down_part = min(wide, part_rows(peek(down + ROW), wide * visited, threads, most))
+        up_part = part_rows(peek(gate + ROW) + peek(up + ROW), inner, visited, threads, most)
+        down_part = part_rows(peek(down + ROW), wide, visited, threads, most)
         row_parts, up_parts = (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER, (inner + up_part - 1) // up_part
         down_parts = (wide + down_part - 1) // down_part
         items = np.empty((max(2 * row_parts, visited * up_parts, visited * down_parts), ITEM // 8), np.int64)

@@ -28,10 +28,11 @@ from strata.experts.compute.steps import (
     records_bytes,
 )
 from strata.experts.kernels.activations import aligned
-from strata.experts.kernels.memory import bytes_at, carray, codes_at, floats_at, ints_at, longs_at, peek, poke
-from strata.experts.kernels.record import GROUP, KEEP_AT, RECORD, SCALE_AT, START_AT, SUM_AT
+from strata.experts.kernels.memory import carray, ints_at, longs_at, peek, poke
+from strata.experts.kernels.record import GROUP, RECORD
 from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
+from strata.experts.misses.rows import SOURCES_BYTES, arrange, sources
 from strata.experts.pool.region import ITEM, WORKERS
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ SERVED, SERVED_EXPERTS, SERVED_PAIRS, BUSY, IDLE_SLEEPS, SERVED_BYTES = range(23
 STOP, BELL, RANG, SPIN, CLOCK, SYSCALL, FUTEX = range(280, 336, 8)
 TICK, TIME = 336, 352  # two words each: seconds and nanoseconds
 # Experts that are not in memory yet: address of whoever is not, the message's experts to compute now, how many these
-# are, how many are still to come, what is to be done, and how a part of it went.
-NOBODY, PICKS, PICKED, REST, STEP, FAILURE = range(368, 416, 8)
+# are, how many are still to come, what is to be done, and how a part of it went. Behind them, where `sources` writes.
+NOBODY, PICKS, PICKED, REST, STEP, FAILURE, SOURCES = range(368, 424, 8)
 DESK = 448
 _FACTS = 4  # words of a layer: descriptors of gate, up and down, and addresses of every expert's
 
@@ -61,48 +62,6 @@ IDLE, ARRANGING, MULTIPLYING, FINISHING, READING = range(5)
 
 WHOLE, PART, END = range(3)
 """Steps: a new message; those experts of it that are picked, and nothing else; the answer is complete, or failed."""
-
-
-@njit
-def arrange(codes, scales, width, order, offset, to):
-    """A row of eight bits as the device has it, to the records of a kernel: `fill` behind its quantiser.
-
-    Args:
-        codes: address of ``int8 [2, K / 32, 16]``.
-        scales: address of ``float32 [K / 32]``.
-        width: K, a multiple of 32.
-        order: address of the decoder's order, ``uint8 [256]``.
-        offset: the decoder's.
-        to: address of the records, ``int8 [groups, 448]``.
-    """
-    blocks = width // 32
-    given, s = carray(codes_at(codes), width), carray(floats_at(scales), blocks)
-    places = carray(bytes_at(order), GROUP)
-    for g in range((width + GROUP - 1) // GROUP):
-        at = to + g * RECORD
-        record, ints, floats = carray(codes_at(at), RECORD), carray(ints_at(at), 112), carray(floats_at(at), 112)
-        first, here = 8 * g, min(8, blocks - 8 * g)
-        for b in range(8):
-            scale, total, keep = np.float32(0), np.int32(0), np.int32(0)
-            if b < here:
-                scale, keep = s[first + b], np.int32(-1)
-                for i in range(16):
-                    total += np.int32(given[16 * (first + b) + i]) + np.int32(given[16 * (blocks + first + b) + i])
-            floats[SCALE_AT // 4 + b] = scale
-            floats[SUM_AT // 4 + b] = scale * np.float32(total)
-            ints[KEEP_AT // 4 + b] = keep
-        for i in range(GROUP):
-            k = np.int64(places[i])
-            block, rest = k >> 5, k & 31
-            half = rest >> 4
-            record[i] = given[16 * (half * blocks + first + block) + (rest & 15)] if block < here else np.int8(0)
-        for lane in range(16):
-            total = np.int32(0)
-            if offset != 0:
-                for register in range(4):
-                    for byte in range(4):
-                        total += np.int32(record[64 * register + 4 * lane + byte])
-            ints[START_AT // 4 + lane] = np.int32(-offset * total)
 
 
 @njit
@@ -162,12 +121,17 @@ def prepare(desk):
     # Rows to records.
     gate_size, up_size = records_bytes(gate), records_bytes(up)
     shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)
+    gate_sources = peek(desk + SOURCES)
+    up_sources = gate_sources + SOURCES_BYTES
+    sources(peek(gate + ORDER), wide // 32, gate_sources)
+    if not shares:
+        sources(peek(up + ORDER), wide // 32, up_sources)
     for t in range(rows):
         codes, scales = peek(desk + AT_CODES) + wide * t, peek(desk + AT_SCALES) + wide // 8 * t
         to = peek(desk + GATE_RECORDS) + gate_size * t
-        arrange(codes, scales, wide, peek(gate + ORDER), peek(gate + OFFSET), to)
+        arrange(codes, scales, wide, gate_sources, peek(gate + OFFSET), to)
         if not shares:
-            arrange(codes, scales, wide, peek(up + ORDER), peek(up + OFFSET), peek(desk + UP_RECORDS) + up_size * t)
+            arrange(codes, scales, wide, up_sources, peek(up + OFFSET), peek(desk + UP_RECORDS) + up_size * t)
     return 0
 
 
@@ -195,8 +159,8 @@ def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     # Items.
     row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
     shared = threads > 1 and row_bytes * count >= SHARED
-    up_part = min(inner, part_rows(peek(gate + ROW) + peek(up + ROW), inner * count, threads, MOST_ROWS))
-    down_part = min(wide, part_rows(peek(down + ROW), wide * count, threads, MOST_ROWS))
+    up_part = part_rows(peek(gate + ROW) + peek(up + ROW), inner, count, threads, MOST_ROWS)
+    down_part = part_rows(peek(down + ROW), wide, count, threads, MOST_ROWS)
     up_parts, down_parts = (inner + up_part - 1) // up_part, (wide + down_part - 1) // down_part
     items, tasks, counters = peek(desk + ITEMS), peek(desk + TASKS), peek(desk + COUNTERS)
 
@@ -302,6 +266,7 @@ class Desk:
             TASKS: EXPERT_TASK * most,
             COUNTERS: 16 * most,
             PICKS: 8 * most,
+            SOURCES: 2 * SOURCES_BYTES,
         }
         held = {name: aligned(size) for name, size in rooms.items()}
         for memory in held.values():

@@ -2,9 +2,10 @@
 
 Work is published as a list of items, each a function and a part of its task (`strata.experts.kernels.task`). One word
 says all there is to claim: a generation, how many items there are, and how many have been taken. An item is taken by
-adding one to that word if nobody changed it meanwhile, so that a thread that comes late, with the word of an older
-list, takes nothing. The caller publishes, takes items itself, and waits until all are done: that is the barrier
-between two phases.
+adding one to that word, and whose it is says what the word was: nothing can be lost to others, as with an exchange that
+is tried again, so sixteen threads that begin at once need sixteen turns. A thread that comes late, with the word of an
+older list in mind, takes an item of the list that there is, or nothing. The caller publishes, takes items itself, and
+waits until all are done, which threads say when they find none left: that is the barrier between two phases.
 
 A thread that finds nothing spins for some tens of microseconds and then sleeps in the kernel (futex) until something is
 published. Nobody sleeps unseen: a sleeper announces itself before it looks at the word a last time, and the caller
@@ -19,22 +20,45 @@ from numba import njit
 from strata.experts.kernels.cached import compiled
 from strata.experts.kernels.fingerprint import fingerprint
 from strata.experts.kernels.memory import call, peek, poke
-from strata.experts.pool.atomics import add, load, pause, store, swap_if, system_call
+from strata.experts.pool.atomics import add, load, pause, store, system_call
 
 # Words of the pool's memory, in bytes. What threads write often lies on lines of its own.
 CLAIM, DONE, FAILED, SLEEPERS, BELL, STOP = range(0, 6 * 64, 64)
 ITEMS, WORKERS, SYSCALL, FUTEX, YIELD, SPINS = range(384, 384 + 6 * 8, 8)
-THREADS = 448  # of each worker a line: what it holds (item + 1, or 0), and whether it has ended
+THREADS = 448  # of each worker a line: whether it takes items, and whether it has ended
 LINE, ENDED = 64, 8
 
 ITEM = 32  # bytes: function, task, first, last
 
 _COUNT, _GENERATION = 20, 40  # bits below the count of items, and below the generation
-MOST_ITEMS = (1 << _COUNT) - 1
+_TAKEN = (1 << _COUNT) - 1
+MOST_ITEMS = _TAKEN - 4096
+"""Of a list; each thread may add one more to what has been taken, when it finds nothing left."""
 
 _WAIT, _WAKE = 128, 129  # futex operations, private to the process
 LOST = -1
 """What `work` returns when a thread ended in the middle of an item."""
+
+
+@njit
+def _take_all(state, ends):
+    """Take items until there are none, and run them. Returns how many these were.
+
+    Or `LOST`, if one fails with what `ends` the thread, as if it had died there; 0 if nothing does.
+    """
+    done = 0
+    while True:
+        word = add(state + CLAIM, 1)
+        taken = word & _TAKEN
+        if taken >= (word >> _COUNT) & _TAKEN:
+            return done
+        item = peek(state + ITEMS) + taken * ITEM
+        failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
+        if failed != 0:
+            if failed == ends:
+                return LOST
+            store(state + FAILED, failed)
+        done += 1
 
 
 @cache
@@ -51,17 +75,13 @@ def worker_loop() -> Any:
         while load(state + STOP) == 0:
             bell = load(state + BELL)
             word = load(state + CLAIM)
-            taken, count = word & MOST_ITEMS, (word >> _COUNT) & MOST_ITEMS
-            if taken < count:
-                store(mine, taken + 1)
-                if swap_if(state + CLAIM, word, word + 1):
-                    item = peek(state + ITEMS) + taken * ITEM
-                    failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
-                    if failed == LOST:
-                        return LOST
-                    if failed != 0:
-                        store(state + FAILED, failed)
-                    add(state + DONE, 1)
+            if word & _TAKEN < (word >> _COUNT) & _TAKEN:
+                store(mine, 1)
+                done = _take_all(state, LOST)
+                if done == LOST:
+                    return LOST
+                if done > 0:
+                    add(state + DONE, done)
                 store(mine, 0)
                 idle = 0
             elif idle < spins:
@@ -127,17 +147,7 @@ def work(state, items, count):
     generation = ((load(state + CLAIM) >> _GENERATION) + 1) & 0x3FFFFF
     store(state + CLAIM, (generation << _GENERATION) | (count << _COUNT))
     _ring(state)
-    while True:
-        word = load(state + CLAIM)
-        taken = word & MOST_ITEMS
-        if taken >= count:
-            break
-        if swap_if(state + CLAIM, word, word + 1):
-            item = items + taken * ITEM
-            failed = call(peek(item), peek(item + 8), peek(item + 16), peek(item + 24))
-            if failed != 0:
-                store(state + FAILED, failed)
-            add(state + DONE, 1)
+    add(state + DONE, _take_all(state, 0))
     waited = 0
     while load(state + DONE) < count:
         waited += 1
