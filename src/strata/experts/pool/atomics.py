@@ -48,18 +48,6 @@ def add(_context: Any, address: Any, number: Any) -> Any:
 
 
 @intrinsic
-def swap_if(_context: Any, address: Any, expected: Any, word: Any) -> Any:
-    """Replace a word if it is what is expected; returns whether it was."""
-
-    def codegen(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
-        at = _at(builder, arguments[0], I64)
-        found = builder.cmpxchg(at, arguments[1], arguments[2], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 1)
-
-    return types.boolean(_WORD, _WORD, _WORD), codegen
-
-
-@intrinsic
 def pause(_context: Any) -> Any:
     """Tell the processor that this is a loop that waits."""
 
