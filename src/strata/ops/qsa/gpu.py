@@ -320,7 +320,7 @@ def _eighths(codes, SPLIT: tl.constexpr):
 def _near(cells, at, inside, WIDTH: tl.constexpr):
     """Have cells come to the second cache, one load for each 128 bytes of a head; nobody looks at what is read."""
     EACH: tl.constexpr = 128 * 8 // cells.dtype.element_ty.primitive_bitwidth
-    line = tl.arange(0, triton.next_power_of_2(WIDTH // EACH)) * EACH
+    line = tl.arange(0, triton.next_power_of_2(triton.cdiv(WIDTH, EACH))) * EACH
     there = inside[:, None] & (line < WIDTH)[None, :]
     tl.load(cells + at[:, None] + line[None, :], mask=there, volatile=True)
 
