@@ -128,6 +128,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
     lots = {"IH": 4, "ID": 128, "BLOCK": 64, "LANES": 32}
     heads_ = {"NH": 24, "HD": 256, "CELLS": 64, "PARTS": 33, **budget}
     eight, attended = {"keys": "*u8", "values": "*u8"}, heads_ | {"NKV": 2, "HEADS": 16, "LANES": 128, "SPLIT": split}
+    narrow = {"HD": 64, "LANES": 64}  # less than 128 bytes a head, as Pebble's
     return [
         _kernel("qsa.prepare", qsa.prepare, {**given, **_CELLS, **cells}, heads),
         _kernel("qsa.prepare.q8", qsa.prepare, {**given, **_CELLS, **cells, **eight}, heads),
@@ -136,6 +137,7 @@ def _qsa(pdl: dict[str, bool], *, split: bool) -> list[Kernel]:
         _kernel("qsa.choose", choose, scored, budget | tiles, 32, 48),
         _kernel("qsa.attend", qsa.attend, attend, attended, 8),
         _kernel("qsa.attend.q8", qsa.attend, attend | eight, attended, 8),
+        _kernel("qsa.attend.q8.narrow", qsa.attend, attend | eight, attended | narrow, 8),
         _kernel("qsa.merge", qsa.merge, merge, heads_ | {"FEW": 8, "ROOM": 64, "LANES": 64}, 4),
     ]
 
