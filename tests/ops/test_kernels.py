@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from strata.lab.codegen.kernels import all_kernels
+from strata.ops.gpu import layers
 from strata.ops.kernels import ARCHS, KERNELS, core
 from strata.ops.kernels.prompt import FIRST
 
@@ -35,8 +36,12 @@ def test_names_are_unique_and_arguments_known():
 
 def test_limits_of_registers_are_those_of_launches():
     for arch in ARCHS:
+        chooses = [
+            kernel for kernel in all_kernels() if kernel.architectures == (arch,) and kernel.name == "qsa.choose"
+        ]
+        assert [kernel.warps for kernel in chooses] == [layers.CHOOSERS]
         limits = {kernel.name: kernel.registers for kernel in all_kernels() if kernel.architectures == (arch,)}
-        assert limits["qsa.choose"] == 64
+        assert limits["qsa.choose"] == layers.CHOOSING_REGISTERS
         if arch >= FIRST:
             assert (limits["prompt.gate_up.Q4_K.32"], limits["prompt.gate_up.IQ3_XXS.4096"]) == (128, 0)
 
