@@ -17,6 +17,7 @@ SMALL = {
     "experts_gemv.py": ["--megabytes", "1", "--repeats", "1", "--types", "Q8_0", "F32", "--keep", "no"],
     "experts_pool.py": ["--megabytes", "2", "--repeats", "1", "--types", "Q8_0"],
     "gguf_open.py": ["--runs", "1", "--keep", "no"],
+    "host_answers.py": ["--experts", "12", "--messages", "2", "--rounds", "1", "--threads", "1"],
     "kv_types.py": ["--tokens", "100"],
     "rereading.py": ["--turns", "2"],
     "slots.py": ["--windows", "20"],
