@@ -246,8 +246,22 @@ MEMORY = (
     _m(
         "tiers: what a short last group lacks is read behind it",
         "experts/misses/rows.py",
-        "if found[GROUP + i] < here else",
-        "if here > 0 else",
+        "if found[1 + GROUP + i] < here else np.int32(0)",
+        "if here > 0 else np.int32(0)",
+        ("tests/experts/misses/test_rows.py",),
+    ),
+    _m(
+        "tiers: every fourth code is taken for a neighbour",
+        "experts/misses/rows.py",
+        "[4 * (i & 3) + (i >> 2) for i in range(16)]",
+        "[i for i in range(16)]",
+        ("tests/experts/misses/test_rows.py",),
+    ),
+    _m(
+        "tiers: sums of lanes forget that codes were moved up",
+        "experts/misses/rows.py",
+        " - np.int32(16 * 128)",
+        "",
         ("tests/experts/misses/test_rows.py",),
     ),
     _m(

@@ -27,17 +27,19 @@ from strata.experts.compute.steps import (
     matrix_task,
     records_bytes,
 )
+from strata.experts.errors import KernelError
 from strata.experts.kernels.activations import aligned
 from strata.experts.kernels.memory import carray, ints_at, longs_at, peek, poke
 from strata.experts.kernels.record import GROUP, RECORD
 from strata.experts.kernels.task import LIMIT, WEIGHTS
 from strata.experts.misses.mailbox import BAD_MESSAGE, COUNT, HEADER, LAYER, MOST_ROWS, ROWS, Mailbox
-from strata.experts.misses.rows import SOURCES_BYTES, arrange, sources
+from strata.experts.misses.rows import arrange, table
 from strata.experts.pool.region import ITEM, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from strata.experts.compute.matrix import Stored
     from strata.experts.compute.moe import Expert
 
 # Words of the desk, in bytes: where the loop finds everything it works with.
@@ -52,10 +54,10 @@ SERVED, SERVED_EXPERTS, SERVED_PAIRS, BUSY, IDLE_SLEEPS, SERVED_BYTES = range(23
 STOP, BELL, RANG, SPIN, CLOCK, SYSCALL, FUTEX = range(280, 336, 8)
 TICK, TIME = 336, 352  # two words each: seconds and nanoseconds
 # Experts that are not in memory yet: address of whoever is not, the message's experts to compute now, how many these
-# are, how many are still to come, what is to be done, and how a part of it went. Behind them, where `sources` writes.
-NOBODY, PICKS, PICKED, REST, STEP, FAILURE, SOURCES = range(368, 424, 8)
+# are, how many are still to come, what is to be done, and how a part of it went. Behind them, room for a row.
+NOBODY, PICKS, PICKED, REST, STEP, FAILURE, ROOM = range(368, 424, 8)
 DESK = 448
-_FACTS = 4  # words of a layer: descriptors of gate, up and down, and addresses of every expert's
+_FACTS = 6  # words of a layer: descriptors of gate, up and down, addresses of every expert's, tables of gate and up
 
 IDLE, ARRANGING, MULTIPLYING, FINISHING, READING = range(5)
 """Phases of an answer."""
@@ -121,17 +123,14 @@ def prepare(desk):
     # Rows to records.
     gate_size, up_size = records_bytes(gate), records_bytes(up)
     shares = peek(gate + ORDER) == peek(up + ORDER) and peek(gate + OFFSET) == peek(up + OFFSET)
-    gate_sources = peek(desk + SOURCES)
-    up_sources = gate_sources + SOURCES_BYTES
-    sources(peek(gate + ORDER), wide // 32, gate_sources)
-    if not shares:
-        sources(peek(up + ORDER), wide // 32, up_sources)
+    gate_places, up_places, room = peek(facts + 32), peek(facts + 40), peek(desk + ROOM)
     for t in range(rows):
         codes, scales = peek(desk + AT_CODES) + wide * t, peek(desk + AT_SCALES) + wide // 8 * t
         to = peek(desk + GATE_RECORDS) + gate_size * t
-        arrange(codes, scales, wide, gate_sources, peek(gate + OFFSET), to)
+        arrange(codes, scales, wide, gate_places, peek(gate + OFFSET), room, to)
         if not shares:
-            arrange(codes, scales, wide, up_sources, peek(up + OFFSET), peek(desk + UP_RECORDS) + up_size * t)
+            to = peek(desk + UP_RECORDS) + up_size * t
+            arrange(codes, scales, wide, up_places, peek(up + OFFSET), room, to)
     return 0
 
 
@@ -212,14 +211,44 @@ def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     return failed
 
 
+def _words(matrix: "Stored") -> "ctypes.Array[ctypes.c_int64]":
+    """Of a matrix's descriptor."""
+    return (ctypes.c_int64 * (WIDTH // 8 + 1)).from_address(matrix.address)
+
+
 def addresses_of(layers: "Sequence[Expert]") -> NDArray[np.int64]:
     """Where every expert's gate, up and down lie: ``int64 [L, E, 3]``."""
     found = np.empty((len(layers), layers[0].gate.experts, 3), np.int64)
     for to, layer in zip(found, layers, strict=True):
         for i, matrix in enumerate(layer):
-            words = (ctypes.c_int64 * (ADDRESS + EACH + 8)).from_address(matrix.address)
+            words = _words(matrix)
             to[:, i] = words[ADDRESS // 8] + np.arange(len(to)) * words[EACH // 8]
     return found
+
+
+class Tables:
+    """What `table` makes of the orders that matrices take their rows in, each once; keeps them.
+
+    Args:
+        blocks: of a row.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self._blocks, self._found = blocks, dict[int, NDArray[np.int32]]()
+
+    def of(self, matrix: "Stored") -> int:
+        """Address of a matrix's.
+
+        Raises:
+            KernelError: it takes numbers, not rows of eight bits.
+        """
+        order = _words(matrix)[ORDER // 8]
+        if not order:
+            raise KernelError("the host computes missing experts of quantised types only, not of float ones")
+        if order not in self._found:
+            places = np.ctypeslib.as_array((ctypes.c_uint8 * GROUP).from_address(order))
+            self._found[order] = table(places, self._blocks)
+        return self._found[order].ctypes.data
 
 
 class Desk:
@@ -250,9 +279,9 @@ class Desk:
         hidden, inner = first.k, first.n
         self._box, self._layers = box, layers
         where = addresses_of(layers) if addresses is None else addresses
-        facts = np.array(
-            [[*(m.address for m in layer), at.ctypes.data] for layer, at in zip(layers, where, strict=True)], np.int64
-        )
+        facts, tables = np.zeros((len(layers), _FACTS), np.int64), Tables(hidden // 32)
+        for to, layer, at in zip(facts, layers, where, strict=True):
+            to[:] = [*(m.address for m in layer), at.ctypes.data, tables.of(layer.gate), tables.of(layer.up)]
         groups, inner_groups = -(-hidden // GROUP), -(-inner // GROUP)
         parts = most * max(-(-inner // 8), -(-hidden // 8))
         rooms = {
@@ -266,14 +295,14 @@ class Desk:
             TASKS: EXPERT_TASK * most,
             COUNTERS: 16 * most,
             PICKS: 8 * most,
-            SOURCES: 2 * SOURCES_BYTES,
+            ROOM: hidden,
         }
         held = {name: aligned(size) for name, size in rooms.items()}
         for memory in held.values():
             memory[:] = 0
         self.words = aligned(DESK).view(np.int64)
         self.words[:] = 0
-        self._kept: tuple[Any, ...] = (facts, held, where)
+        self._kept: tuple[Any, ...] = (facts, held, where, tables)
         at = {BOX: box.ctypes.data, LAYERS: facts.ctypes.data, NUMBER: len(layers), EXPERTS: first.experts}
         at |= {TOPK: mailbox.topk, HIDDEN: hidden, INNER: inner, UP_CODE_AT: gate_up}
         offsets = {
