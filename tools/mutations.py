@@ -12,6 +12,7 @@ DELTA = ("tests/ops/test_gdn.py",)
 SELECT = ("tests/ops/test_qsa.py",)
 STEPS = ("tests/model/test_parity.py",)
 MTP = ("tests/model/test_mtp.py",)
+SHARES = ("tests/experts/test_shares.py",)
 COMPUTE = ("tests/experts/test_compute.py", "-k", "judges")
 POLICY = ("tests/engine/test_policy.py",)
 MEASURED = ("tests/engine/test_measured.py",)
@@ -386,6 +387,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if taken > (word >> _COUNT) & _TAKEN:",
         ("tests/experts/test_pool.py",),
     ),
+    _m(
+        "pool: outputs behind a matrix do not count",
+        "experts/compute/shares.py",
+        "2 * (left + behind) // (3 * threads)",
+        "2 * left // (3 * threads)",
+        SHARES,
+    ),
+    _m(
+        "pool: items end as large as they begin",
+        "experts/compute/shares.py",
+        "2 * (left + behind) // (3 * threads)",
+        "2 * (outputs + behind) // (3 * threads)",
+        SHARES,
+    ),
+    _m(
+        "pool: a crumb is left at a matrix's end",
+        "experts/compute/shares.py",
+        "((left + pieces - 1) // pieces + 7) // 8 * 8, left",
+        "(part + 7) // 8 * 8, left",
+        SHARES,
+    ),
+    _m("pool: items are as small as can be", "experts/compute/shares.py", ", least), most)", ", 8), most)", SHARES),
     _m(
         "pool: idle threads never sleep",
         "experts/pool/region.py",

@@ -6,10 +6,8 @@ import pytest
 from strata.errors import FormatError
 from strata.experts import judge
 from strata.experts.compute import KERNEL_TYPES, Expert, Stored, experts, product
-from strata.experts.compute.linear import CLAIM, part_rows
 from strata.experts.errors import KernelError
 from strata.experts.pool import Pool
-from strata.experts.pool.region import MOST_ITEMS
 from strata.formats import by_name, dequantise, quantise
 from strata.model.weights import KEPT
 from support.blocks import random_blocks
@@ -150,17 +148,3 @@ def test_what_is_no_matrix_is_refused():
         Stored(by_name("Q8_0"), np.zeros((2, 4, 34), np.uint8), np.ones(3, np.float32))
     with pytest.raises(FormatError, match="no kernel reads TQ1_0"):
         Stored(by_name("TQ1_0"), np.zeros((2, 54), np.uint8))
-
-
-@pytest.mark.parametrize("threads", [2, 3, 16, 64])
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 40, 512])
-@pytest.mark.parametrize(("outputs", "row_bytes"), [(640, 1960), (2560, 360), (64, 98), (5, 12), (248320, 1960)])
-def test_parts_leave_no_thread_much_to_wait_for(outputs, row_bytes, count, threads):
-    """The longest share of a thread that takes parts in turns, against that with parts of eight, the smallest."""
-    part = part_rows(row_bytes, outputs, count, threads, 8)
-    assert part == outputs or (part % 8 == 0 and 8 <= part < outputs)
-    sizes = [min(part, outputs - first) for _ in range(count) for first in range(0, outputs, part)]
-    assert len(sizes) < MOST_ITEMS
-    longest = -(-len(sizes) // threads) * part
-    least = 8 * -(-count * -(-outputs // 8) // threads)
-    assert longest <= 1.15 * least + CLAIM / row_bytes

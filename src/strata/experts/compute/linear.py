@@ -8,6 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from strata.experts.compute.matrix import CODE, OUTPUTS, ROW, WIDTH, Stored
+from strata.experts.compute.shares import largest, most_items, share, smallest
 from strata.experts.compute.steps import cut, matrix_task, quantiser, quantising_task, records_bytes
 from strata.experts.kernels.cached import compiled
 from strata.experts.kernels.fingerprint import fingerprint
@@ -16,46 +17,8 @@ from strata.experts.kernels.task import ROWS_TOGETHER, TASK
 from strata.experts.pool.pool import Pool
 from strata.experts.pool.region import ITEM, WORKERS, alone, work
 
-CLAIM = 3072
-"""Bytes of weights that a thread could read in the time that it takes to claim an item and to begin with it."""
-
 SHARED = 131072
 """Bytes of weights, times rows, from which the pool takes part; below, the caller is done before others have begun."""
-
-CACHED = 131072
-"""Bytes of weights in an item at most where several groups of rows pass over it, so that it stays in the cache."""
-
-PER_THREAD = 32  # items at most, about
-
-
-@njit
-def part_rows(row_bytes, outputs, count, threads, rows):
-    """Outputs in an item, a multiple of eight, for `count` matrices of as many outputs.
-
-    Threads take items in rounds, so what counts are the rounds, how long one is with what an item costs by itself, and
-    how long most wait for the last, half a round on average. Of one expert of 640 and 2,560 outputs 16 threads take 5
-    rounds of 8 and 4 of 40, where no thread has less to do than another; 40 items of 16 were 3 rounds for the work of
-    two and a half, 54 of 48 were 4 for 3.3.
-
-    Args:
-        row_bytes: of the weights of an output.
-        outputs: of a matrix.
-        count: matrices.
-        threads: that take items.
-        rows: of activations.
-    """
-    step = (outputs * count + threads * PER_THREAD - 1) // (threads * PER_THREAD)
-    step = (step + 7) // 8 * 8
-    best, least = outputs, np.int64(1 << 62)
-    for i in range(1, 9):
-        part = min(i * step, outputs)
-        rounds = (count * ((outputs + part - 1) // part) + threads - 1) // threads
-        cost = 2 * rounds * (part * row_bytes + CLAIM) + part * row_bytes
-        if cost < least:
-            best, least = part, cost
-    if rows > ROWS_TOGETHER:
-        best = min(best, max(8, CACHED // row_bytes // 8 * 8))
-    return min(best, outputs)
 
 
 @njit
@@ -74,8 +37,8 @@ def _runner() -> Any:
         width, outputs, size = peek(descriptor + WIDTH), peek(descriptor + OUTPUTS), records_bytes(descriptor)
         row_bytes, threads = peek(descriptor + ROW), peek(state + WORKERS) + 1
         shared = threads > 1 and row_bytes * outputs * rows >= SHARED
-        part = part_rows(row_bytes, outputs, 1, threads, rows) if shared or rows > ROWS_TOGETHER else outputs
-        most = max((outputs + part - 1) // part, (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER)
+        sharing, least, largest_part = threads if shared else 1, smallest(row_bytes), largest(row_bytes, outputs, rows)
+        most = max(most_items(outputs, 1, sharing, largest_part), (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER)
         tables, items = np.empty(2 * rows + 16, np.int64), np.empty((most, ITEM // 8), np.int64)
         records = np.empty(size * rows + 64, np.uint8)
         aligned = (records.ctypes.data + 63) // 64 * 64
@@ -90,7 +53,8 @@ def _runner() -> Any:
         if size:
             failed = run_all(state, list_, cut(list_, quantise_code, quantising, rows, ROWS_TOGETHER), shared)
         if failed == 0:
-            failed = run_all(state, list_, cut(list_, peek(descriptor + CODE), task, outputs, part), shared)
+            count = share(list_, peek(descriptor + CODE), task, outputs, 0, sharing, least, largest_part)
+            failed = run_all(state, list_, count, shared)
         # What was made here must live until here: its addresses alone keep nothing.
         tables[0], items[0, 0], records[0] = 0, 0, 0
         return failed

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from strata.experts.compute.linear import SHARED, part_rows, run_all
+from strata.experts.compute.linear import SHARED, run_all
 from strata.experts.compute.matrix import CODE, OFFSET, ORDER, OUTPUTS, ROW, WIDTH, Stored
+from strata.experts.compute.shares import largest, most_items, share, smallest
 from strata.experts.compute.steps import (
     C_OUT,
     C_ROWS,
@@ -80,11 +81,12 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
         threads, most = peek(state + WORKERS) + 1, min(slots, rows)
         row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
         shared = threads > 1 and row_bytes * slots >= SHARED
-        up_part = part_rows(peek(gate + ROW) + peek(up + ROW), inner, visited, threads, most)
-        down_part = part_rows(peek(down + ROW), wide, visited, threads, most)
-        row_parts, up_parts = (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER, (inner + up_part - 1) // up_part
-        down_parts = (wide + down_part - 1) // down_part
-        items = np.empty((max(2 * row_parts, visited * up_parts, visited * down_parts), ITEM // 8), np.int64)
+        up_bytes, sharing = peek(gate + ROW) + peek(up + ROW), threads if shared else 1
+        up_most, down_most = largest(up_bytes, inner, most), largest(peek(down + ROW), wide, most)
+        up_items = most_items(inner, visited, sharing, up_most)
+        down_items = most_items(wide, visited, sharing, down_most)
+        row_parts = (rows + ROWS_TOGETHER - 1) // ROWS_TOGETHER
+        items = np.empty((max(2 * row_parts, up_items, down_items), ITEM // 8), np.int64)
         list_, words = items.ctypes.data, np.empty((4, 8), np.int64)
 
         # Rows to records.
@@ -110,7 +112,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
             tables[4, i] = h_at + down_size * slot if down_size else tables[2, i]
             tables[5, i] = results[slot].ctypes.data
         tasks, counters = np.empty((visited, EXPERT_TASK // 8), np.int64), np.zeros((visited, 2), np.int64)
-        at = 0
+        at, count, least = 0, 0, smallest(up_bytes)
         for e in range(experts):
             n = starts[e + 1] - starts[e]
             if n > 0:
@@ -124,22 +126,24 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
                 poke(task + ORDER_AT, peek(down + ORDER))
                 poke(task + OFFSET_AT, peek(down + OFFSET))
                 poke(task + RECORDS, column + 32 * slots)
-                cut(list_ + at * up_parts * ITEM, peek(codes + 8), task, inner, up_part)
                 at += 1
+                to, behind = list_ + count * ITEM, (visited - at) * inner
+                count += share(to, peek(codes + 8), task, inner, behind, sharing, least, up_most)
         if failed == 0:
-            failed = run_all(state, list_, visited * up_parts, shared)
+            failed = run_all(state, list_, count, shared)
 
         # Down. The tasks of before are done with.
-        at = 0
+        at, count, least = 0, 0, smallest(peek(down + ROW))
         for e in range(experts):
             n = starts[e + 1] - starts[e]
             if n > 0 and failed == 0:
                 task, column = tasks[at].ctypes.data, tables.ctypes.data + 8 * starts[e]
                 matrix_task(task, down, e, n, column + 32 * slots, column + 40 * slots)
-                cut(list_ + at * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
                 at += 1
+                to, behind = list_ + count * ITEM, (visited - at) * wide
+                count += share(to, peek(down + CODE), task, wide, behind, sharing, least, down_most)
         if failed == 0:
-            failed = run_all(state, list_, visited * down_parts, shared)
+            failed = run_all(state, list_, count, shared)
 
         # Weighted sums.
         task = words[2].ctypes.data

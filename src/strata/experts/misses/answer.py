@@ -11,8 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from strata.experts.compute.linear import SHARED, part_rows, run_all
+from strata.experts.compute.linear import SHARED, run_all
 from strata.experts.compute.matrix import ADDRESS, CODE, EACH, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
+from strata.experts.compute.shares import share, smallest
 from strata.experts.compute.steps import (
     DONE,
     EXPERT_TASK,
@@ -23,7 +24,6 @@ from strata.experts.compute.steps import (
     RECORDS,
     UP,
     UP_CODE,
-    cut,
     matrix_task,
     records_bytes,
 )
@@ -158,9 +158,7 @@ def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
     # Items.
     row_bytes = (peek(gate + ROW) + peek(up + ROW)) * inner + peek(down + ROW) * wide
     shared = threads > 1 and row_bytes * count >= SHARED
-    up_part = part_rows(peek(gate + ROW) + peek(up + ROW), inner, count, threads, MOST_ROWS)
-    down_part = part_rows(peek(down + ROW), wide, count, threads, MOST_ROWS)
-    up_parts, down_parts = (inner + up_part - 1) // up_part, (wide + down_part - 1) // down_part
+    sharing, listed, least = threads if shared else 1, 0, smallest(peek(gate + ROW) + peek(up + ROW))
     items, tasks, counters = peek(desk + ITEMS), peek(desk + TASKS), peek(desk + COUNTERS)
 
     # Gate and up. A table's columns: gate's inputs, up's, gate's outputs, up's, h as records, results.
@@ -191,20 +189,23 @@ def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         poke(task + ORDER_AT, peek(down + ORDER))
         poke(task + OFFSET_AT, peek(down + OFFSET))
         poke(task + RECORDS, line + 4 * column)
-        cut(items + j * up_parts * ITEM, peek(desk + UP_CODE_AT), task, inner, up_part)
-    failed = run_all(state, items, count * up_parts, shared)
+        to, behind = items + listed * ITEM, (count - 1 - j) * inner
+        listed += share(to, peek(desk + UP_CODE_AT), task, inner, behind, sharing, least, inner)
+    failed = run_all(state, items, listed, shared)
     if failed != 0:
         return failed
 
     # Down, straight to where the GPU looks. The tasks of before are done with.
     poke(desk + PHASE, FINISHING)
+    listed, least = 0, smallest(peek(down + ROW))
     for j in range(count):
         i = picks[j]
         task, line = tasks + EXPERT_TASK * j, table + 8 * MOST_ROWS * j
         matrix_task(task, down, experts[i], counts[i], line + 4 * column, line + 5 * column)
         placed(task, peek(where + 24 * experts[i] + 16), down)
-        cut(items + j * down_parts * ITEM, peek(down + CODE), task, wide, down_part)
-    failed = run_all(state, items, count * down_parts, shared)
+        to, behind = items + listed * ITEM, (count - 1 - j) * wide
+        listed += share(to, peek(down + CODE), task, wide, behind, sharing, least, wide)
+    failed = run_all(state, items, listed, shared)
     poke(desk + SERVED_EXPERTS, peek(desk + SERVED_EXPERTS) + count)
     poke(desk + SERVED_PAIRS, peek(desk + SERVED_PAIRS) + pairs)
     poke(desk + SERVED_BYTES, peek(desk + SERVED_BYTES) + count * row_bytes)
