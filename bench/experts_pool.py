@@ -31,7 +31,7 @@ from strata.experts.compute import Expert, Stored, experts, product
 from strata.experts.kernels.cached import task_function
 from strata.experts.pool import Machine, Pool, choose
 from strata.experts.pool import read as machine
-from strata.experts.pool.region import work
+from strata.experts.pool.region import ITEM, work
 from strata.formats import by_name
 
 ROWS = (1, 4, 8)
@@ -160,7 +160,7 @@ def barriers(pools: dict[int, Pool]) -> list[dict[str, object]]:
     code, run = task_function(nothing), compiled(repeat, "int64(int64, int64, int64, int64)")
     cells = []
     for threads, pool in pools.items():
-        items = np.zeros((max(2, threads), 4), np.int64)
+        items = np.zeros((max(2, threads), ITEM // 8), np.int64)
         items[:, 0] = code.address
         took = best(functools.partial(pool.run, run, items.ctypes.data, len(items), 1000), 20)
         cells.append({"threads": threads, "microseconds": round(took * 1e3, 3)})

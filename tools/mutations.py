@@ -13,6 +13,7 @@ SELECT = ("tests/ops/test_qsa.py",)
 STEPS = ("tests/model/test_parity.py",)
 MTP = ("tests/model/test_mtp.py",)
 SHARES = ("tests/experts/test_shares.py",)
+WAITING = ("tests/experts/test_waiting.py",)
 COMPUTE = ("tests/experts/test_compute.py", "-k", "judges")
 POLICY = ("tests/engine/test_policy.py",)
 MEASURED = ("tests/engine/test_measured.py",)
@@ -410,6 +411,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _m("pool: items are as small as can be", "experts/compute/shares.py", ", least), most)", ", 8), most)", SHARES),
     _m(
+        "pool: nobody waits for what is not there yet",
+        "experts/pool/region.py",
+        "if after != 0 and load(after) == 0:",
+        "if after == 1:",
+        WAITING,
+    ),
+    _m(
+        "pool: what others wait for has failed, and they go on",
+        "experts/pool/region.py",
+        "        if failed == 0:\n            failed = call(",
+        "        if failed != LOST:\n            failed = call(",
+        WAITING,
+    ),
+    _m("pool: whoever waits is at work", "experts/pool/region.py", "store(mine, WAITS)", "store(mine, TAKES)", WAITING),
+    _m(
         "pool: idle threads never sleep",
         "experts/pool/region.py",
         "elif idle < spins:",
@@ -433,8 +449,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _m(
         "experts: h quantised before all of it is there",
         "experts/compute/steps.py",
-        "if add(done, last - first) + last - first == width",
-        "if add(done, last - first) == 0",
+        "if add(done + HAVE, last - first) + last - first == width",
+        "if add(done + HAVE, last - first) == 0",
         COMPUTE,
     ),
     _m(

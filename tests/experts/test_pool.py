@@ -14,7 +14,7 @@ from strata.experts.kernels.cached import compiled, task_function
 from strata.experts.kernels.memory import peek, poke
 from strata.experts.pool import Pool, region
 from strata.experts.pool.atomics import add
-from strata.experts.pool.region import LOST, work
+from strata.experts.pool.region import ITEM, LOST, work
 
 LISTS = 200
 
@@ -52,7 +52,7 @@ def machinery():
 
 
 def _run(pool, run, code, counters, count, times=1):
-    items = np.empty((count, 4), np.int64)
+    items = np.zeros((count, ITEM // 8), np.int64)
     items[:, 0], items[:, 1], items[:, 2], items[:, 3] = code.address, counters.ctypes.data, np.arange(count), 1
     pool.run(run, items.ctypes.data, count, times)
 

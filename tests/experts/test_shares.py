@@ -11,7 +11,7 @@ from strata.experts.compute.shares import LEAST, largest, most_items, share, sma
 from strata.experts.kernels.task import ROWS_TOGETHER
 from strata.experts.pool.region import ITEM, MOST_ITEMS
 
-CODE, TASK = 77, 1000
+CODE, TASK, AFTER = 77, 1000, 99
 
 
 def cut(outputs, count, threads, least, most):
@@ -20,7 +20,7 @@ def cut(outputs, count, threads, least, most):
     items, written = np.full((room + 1, ITEM // 8), -1, np.int64), 0
     for i in range(count):
         to, behind = items.ctypes.data + ITEM * written, (count - 1 - i) * outputs
-        written += share(to, CODE, TASK + i, outputs, behind, threads, least, most)
+        written += share(to, CODE, TASK + i, outputs, behind, threads, least, most, AFTER)
         assert written <= room
     assert (items[written:] == -1).all()
     return items[:written]
@@ -44,6 +44,7 @@ def test_every_output_is_in_one_item(outputs, count, threads, row_bytes, rows):
     assert most == outputs or (most % 8 == 0 and rows > ROWS_TOGETHER)
     items = cut(outputs, count, threads, least, most)
     assert (items[:, 0] == CODE).all()
+    assert (items[:, 4] == AFTER).all()
     for i in range(count):
         mine = items[items[:, 1] == TASK + i, 2:]
         assert mine[0, 0] == 0

@@ -12,7 +12,7 @@ import pytest
 from strata.errors import TierError
 from strata.experts.errors import KernelError
 from strata.experts.kernels.cached import task_function
-from strata.experts.misses import HostLoop, Mailbox
+from strata.experts.misses import HostLoop, Mailbox, answer
 from strata.experts.misses import mailbox as box
 from strata.experts.pool.atomics import load, pause
 from strata.experts.pool.region import LOST
@@ -47,6 +47,11 @@ def _raise(memory, deck, at):
     words = m.words(memory)
     words[0] += 1
     return int(words[0])
+
+
+def _swap_up(loop, code):
+    """Let the loop's gates and ups be another function's."""
+    loop._desk[answer.UP_CODE_AT] = code
 
 
 def _swap_down(made, layer, code):
@@ -174,6 +179,35 @@ def test_a_worker_that_dies_is_told_and_replaced(made, threads):
         loop.close()
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+def test_a_worker_that_dies_before_h_is_there_holds_nobody(made, threads):
+    """Others wait for that h in the same list, the loop's own thread among them."""
+    rng = np.random.default_rng(13)
+    deck, memory = made.deck(24, rng), made.memory()
+
+    def die(task, first, last):  # noqa: ARG001
+        return lost
+
+    lost = LOST
+    code = task_function(die)
+    loop = made.loop(memory, threads)
+    try:
+        before = loop._desk[answer.UP_CODE_AT]
+        for at in range(8):
+            _swap_up(loop, code.address)
+            message = _raise(memory, deck, at)
+            assert _await(memory, made.mailbox, message) == box.BROKEN
+            end = time.monotonic() + LONG
+            while loop.running and time.monotonic() < end:
+                time.sleep(1e-3)
+            assert loop.fault().code == box.LOST
+            _swap_up(loop, before)
+            loop.recover()
+        assert doorbell.run(memory, deck, np.arange(24), patience=LONG)[0] == 0
+    finally:
+        loop.close()
+
+
 def test_a_worker_that_stalls_is_named_and_nothing_goes_on_beside_it(made):
     """The device gives up first; the host comes back whenever the worker does."""
     rng = np.random.default_rng(12)
@@ -196,7 +230,7 @@ def test_a_worker_that_stalls_is_named_and_nothing_goes_on_beside_it(made):
         made.mailbox.words(memory)[3] = message  # what the device writes when its patience ends
         fault = loop.fault()
         assert "did not answer in time: layer 2, experts" in str(fault)
-        assert "it has been at down for" in str(fault)
+        assert "it has been at computing for" in str(fault)
         with pytest.raises(TierError, match="still at an earlier window"):
             loop.recover(0.05)
         words[4] = before

@@ -177,7 +177,9 @@ def test_a_stalled_worker_is_given_up_and_waited_for_before_the_next_window():
         assert np.isnan(found[0][0]).all()
         assert np.isnan(found[1][0]).all()  # after a fault nothing is asked for
         _until(lambda: made.tier.host.busy)
-        with pytest.raises(TierError, match=r"did not answer in time: layer 0, .* it has been at down for .* still at"):
+        with pytest.raises(
+            TierError, match=r"did not answer in time: layer 0, .* it has been at computing for .* still at"
+        ):
             made.tier.settled()
         with pytest.raises(TierError, match="still at an earlier window"):
             made.tier.begin()

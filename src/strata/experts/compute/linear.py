@@ -53,7 +53,7 @@ def _runner() -> Any:
         if size:
             failed = run_all(state, list_, cut(list_, quantise_code, quantising, rows, ROWS_TOGETHER), shared)
         if failed == 0:
-            count = share(list_, peek(descriptor + CODE), task, outputs, 0, sharing, least, largest_part)
+            count = share(list_, peek(descriptor + CODE), task, outputs, 0, sharing, least, largest_part, 0)
             failed = run_all(state, list_, count, shared)
         # What was made here must live until here: its addresses alone keep nothing.
         tables[0], items[0, 0], records[0] = 0, 0, 0

@@ -20,10 +20,12 @@ from strata.experts.compute.steps import (
     C_TOPK,
     C_WEIGHTS,
     C_WIDTH,
+    COUNTER,
     DONE,
     EXPERT_TASK,
     GATE,
     GATE_CODE,
+    OF,
     OFFSET_AT,
     ORDER_AT,
     RECORDS,
@@ -111,7 +113,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
             tables[2, i], tables[3, i] = h[0, slot].ctypes.data, h[1, slot].ctypes.data
             tables[4, i] = h_at + down_size * slot if down_size else tables[2, i]
             tables[5, i] = results[slot].ctypes.data
-        tasks, counters = np.empty((visited, EXPERT_TASK // 8), np.int64), np.zeros((visited, 2), np.int64)
+        tasks, counters = np.empty((visited, EXPERT_TASK // 8), np.int64), np.zeros((visited, COUNTER // 8), np.int64)
         at, count, least = 0, 0, smallest(up_bytes)
         for e in range(experts):
             n = starts[e + 1] - starts[e]
@@ -121,14 +123,14 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
                 poke(task + UP_CODE, peek(up + CODE))
                 matrix_task(task + GATE, gate, e, n, column, column + 16 * slots)
                 matrix_task(task + UP, up, e, n, column + 8 * slots, column + 24 * slots)
-                counters[at, 1] = inner
+                counters[at, OF // 8] = inner
                 poke(task + DONE, counters[at].ctypes.data)
                 poke(task + ORDER_AT, peek(down + ORDER))
                 poke(task + OFFSET_AT, peek(down + OFFSET))
                 poke(task + RECORDS, column + 32 * slots)
                 at += 1
                 to, behind = list_ + count * ITEM, (visited - at) * inner
-                count += share(to, peek(codes + 8), task, inner, behind, sharing, least, up_most)
+                count += share(to, peek(codes + 8), task, inner, behind, sharing, least, up_most, 0)
         if failed == 0:
             failed = run_all(state, list_, count, shared)
 
@@ -141,7 +143,7 @@ def _runner() -> Any:  # noqa: C901, PLR0915  # one plan, from top to bottom
                 matrix_task(task, down, e, n, column + 32 * slots, column + 40 * slots)
                 at += 1
                 to, behind = list_ + count * ITEM, (visited - at) * wide
-                count += share(to, peek(down + CODE), task, wide, behind, sharing, least, down_most)
+                count += share(to, peek(down + CODE), task, wide, behind, sharing, least, down_most, 0)
         if failed == 0:
             failed = run_all(state, list_, count, shared)
 

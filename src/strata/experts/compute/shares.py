@@ -11,7 +11,7 @@ from numba import njit
 
 from strata.experts.kernels.memory import poke
 from strata.experts.kernels.task import ROWS_TOGETHER
-from strata.experts.pool.region import ITEM
+from strata.experts.pool.region import AFTER, ITEM
 
 LEAST = 8192
 """Bytes of weights in an item at least, about: two microseconds of one of 16 threads."""
@@ -41,7 +41,7 @@ def most_items(outputs, count, threads, most):
 
 
 @njit
-def share(items, code, task, outputs, behind, threads, least, most):
+def share(items, code, task, outputs, behind, threads, least, most, after):
     """Cut a matrix's outputs into items; returns how many.
 
     Args:
@@ -53,6 +53,7 @@ def share(items, code, task, outputs, behind, threads, least, most):
         threads: that take items.
         least: outputs in an item, if there are as many: `smallest`.
         most: as well: `largest`.
+        after: address of a word that is not 0 when they can begin, or 0.
     """
     first, count, third = 0, 0, (2 << 32) // (3 * threads)  # divided once: items are written before any thread begins
     while first < outputs:
@@ -67,6 +68,7 @@ def share(items, code, task, outputs, behind, threads, least, most):
         poke(item + 8, task)
         poke(item + 16, first)
         poke(item + 24, first + part)
+        poke(item + AFTER, after)
         first += part
         count += 1
     return count

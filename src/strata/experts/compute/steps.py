@@ -15,13 +15,18 @@ from strata.experts.kernels.record import GROUP, RECORD
 from strata.experts.kernels.swiglu import glu
 from strata.experts.kernels.task import INPUTS, LIMIT, OUTPUTS, ROWS, SCALE, STRIDE, TASK, WEIGHTS
 from strata.experts.kernels.task import WIDTH as TASK_WIDTH
-from strata.experts.pool.atomics import add
-from strata.experts.pool.region import ITEM
+from strata.experts.pool.atomics import add, store
+from strata.experts.pool.region import AFTER, ITEM
 
 # An expert's task: the gate's matrix task, the up matrix's, and how h is made ready for the down matrix.
 GATE_CODE, UP_CODE, GATE, UP = 0, 8, 16, 16 + TASK
 DONE, ORDER_AT, OFFSET_AT, RECORDS = range(16 + 2 * TASK, 16 + 2 * TASK + 32, 8)
+DOWN = 16 + 2 * TASK + 32  # the down matrix's, for lists that hold all three
 EXPERT_TASK = 256
+
+# What DONE is the address of, for each expert on lines of its own: outputs of h that are done, how many there are, and,
+# on another line, for many look at it, whether h is ready.
+HAVE, OF, READY, COUNTER = 0, 8, 64, 128
 
 # A quantising task: rows of float32 numbers that lie a stride apart, and addresses of their records.
 X, X_STRIDE, X_WIDTH, X_ORDER, X_OFFSET, X_RECORDS = range(0, 48, 8)
@@ -77,6 +82,7 @@ def cut(items, code, task, count, part):
         poke(at + 8, task)
         poke(at + 16, part * i)
         poke(at + 24, min(part * (i + 1), count))
+        poke(at + AFTER, 0)
     return parts
 
 
@@ -135,11 +141,13 @@ def gate_up() -> Any:
         for t in range(rows):
             glu(peek(outputs + 8 * t) + 4 * first, peek(ups + 8 * t) + 4 * first, last - first)
         done = peek(task + DONE)
-        width = peek(done + 8)
-        if add(done, last - first) + last - first == width and peek(task + ORDER_AT) != 0:
-            for t in range(rows):
-                to = peek(peek(task + RECORDS) + 8 * t)
-                fill(peek(outputs + 8 * t), width, peek(task + ORDER_AT), peek(task + OFFSET_AT), to)
+        width = peek(done + OF)
+        if add(done + HAVE, last - first) + last - first == width:
+            if peek(task + ORDER_AT) != 0:
+                for t in range(rows):
+                    to = peek(peek(task + RECORDS) + 8 * t)
+                    fill(peek(outputs + 8 * t), width, peek(task + ORDER_AT), peek(task + OFFSET_AT), to)
+            store(done + READY, 1)
         return 0
 
     return task_function(run)

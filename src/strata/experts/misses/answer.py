@@ -15,12 +15,17 @@ from strata.experts.compute.linear import SHARED, run_all
 from strata.experts.compute.matrix import ADDRESS, CODE, EACH, OFFSET, ORDER, OUTPUTS, ROW, WIDTH
 from strata.experts.compute.shares import share, smallest
 from strata.experts.compute.steps import (
+    COUNTER,
     DONE,
+    DOWN,
     EXPERT_TASK,
     GATE,
     GATE_CODE,
+    HAVE,
+    OF,
     OFFSET_AT,
     ORDER_AT,
+    READY,
     RECORDS,
     UP,
     UP_CODE,
@@ -59,7 +64,7 @@ NOBODY, PICKS, PICKED, REST, STEP, FAILURE, ROOM = range(368, 424, 8)
 DESK = 448
 _FACTS = 6  # words of a layer: descriptors of gate, up and down, addresses of every expert's, tables of gate and up
 
-IDLE, ARRANGING, MULTIPLYING, FINISHING, READING = range(5)
+IDLE, ARRANGING, MULTIPLYING, READING = range(4)
 """Phases of an answer."""
 
 WHOLE, PART, END = range(3)
@@ -183,28 +188,26 @@ def compute(state, desk):  # noqa: PLR0915  # one plan, from top to bottom
         matrix_task(task + UP, up, experts[i], counts[i], line + column, line + 3 * column)
         placed(task + GATE, peek(where + 24 * experts[i]), gate)
         placed(task + UP, peek(where + 24 * experts[i] + 8), up)
-        poke(counters + 16 * j, 0)
-        poke(counters + 16 * j + 8, inner)
-        poke(task + DONE, counters + 16 * j)
+        done = counters + COUNTER * j
+        poke(done + HAVE, 0)
+        poke(done + OF, inner)
+        poke(done + READY, 0)
+        poke(task + DONE, done)
         poke(task + ORDER_AT, peek(down + ORDER))
         poke(task + OFFSET_AT, peek(down + OFFSET))
         poke(task + RECORDS, line + 4 * column)
         to, behind = items + listed * ITEM, (count - 1 - j) * inner
-        listed += share(to, peek(desk + UP_CODE_AT), task, inner, behind, sharing, least, inner)
-    failed = run_all(state, items, listed, shared)
-    if failed != 0:
-        return failed
+        listed += share(to, peek(desk + UP_CODE_AT), task, inner, behind, sharing, least, inner, 0)
 
-    # Down, straight to where the GPU looks. The tasks of before are done with.
-    poke(desk + PHASE, FINISHING)
-    listed, least = 0, smallest(peek(down + ROW))
+    # Down, straight to where the GPU looks, each behind its expert's h.
+    least = smallest(peek(down + ROW))
     for j in range(count):
         i = picks[j]
-        task, line = tasks + EXPERT_TASK * j, table + 8 * MOST_ROWS * j
+        task, line = tasks + EXPERT_TASK * j + DOWN, table + 8 * MOST_ROWS * j
         matrix_task(task, down, experts[i], counts[i], line + 4 * column, line + 5 * column)
         placed(task, peek(where + 24 * experts[i] + 16), down)
-        to, behind = items + listed * ITEM, (count - 1 - j) * wide
-        listed += share(to, peek(down + CODE), task, wide, behind, sharing, least, wide)
+        to, behind, ready = items + listed * ITEM, (count - 1 - j) * wide, counters + COUNTER * j + READY
+        listed += share(to, peek(down + CODE), task, wide, behind, sharing, least, wide, ready)
     failed = run_all(state, items, listed, shared)
     poke(desk + SERVED_EXPERTS, peek(desk + SERVED_EXPERTS) + count)
     poke(desk + SERVED_PAIRS, peek(desk + SERVED_PAIRS) + pairs)
@@ -284,7 +287,7 @@ class Desk:
         for to, layer, at in zip(facts, layers, where, strict=True):
             to[:] = [*(m.address for m in layer), at.ctypes.data, tables.of(layer.gate), tables.of(layer.up)]
         groups, inner_groups = -(-hidden // GROUP), -(-inner // GROUP)
-        parts = most * max(-(-inner // 8), -(-hidden // 8))
+        parts = most * (-(-inner // 8) + -(-hidden // 8))
         rooms = {
             GATE_RECORDS: MOST_ROWS * groups * RECORD,
             UP_RECORDS: MOST_ROWS * groups * RECORD,
@@ -294,7 +297,7 @@ class Desk:
             TABLES: 6 * 8 * MOST_ROWS * most,
             ITEMS: ITEM * parts,
             TASKS: EXPERT_TASK * most,
-            COUNTERS: 16 * most,
+            COUNTERS: COUNTER * most,
             PICKS: 8 * most,
             ROOM: hidden,
         }

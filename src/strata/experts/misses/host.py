@@ -33,7 +33,7 @@ TICK = 0.002
 """Seconds it sleeps at a time behind that. A ring ends a sleep at once."""
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
-_PHASES = ("reading the message", "laying out rows", "gate and up", "down", "waiting for the disk")
+_PHASES = ("reading the message", "laying out rows", "computing", "waiting for the disk")
 _STOPPED = 5.0  # seconds a loop has to end after it was asked to
 
 

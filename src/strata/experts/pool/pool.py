@@ -88,11 +88,11 @@ class Pool:
             raise KernelError(f"an item of work failed with code {failed}")
 
     def holding(self) -> tuple[list[str], list[str]]:
-        """Threads that are in the middle of an item now, and those that have ended."""
+        """Threads that are in the middle of an item now, not waiting for another's, and those that have ended."""
         state, busy, ended = self._state, [], []
         for i, thread in enumerate(self._workers):
             at = (region.THREADS + region.LINE * i) // 8
-            if state[at]:
+            if state[at] == region.TAKES:
                 busy.append(thread.name)
             if state[at + region.ENDED // 8]:
                 ended.append(thread.name)
