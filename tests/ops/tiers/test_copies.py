@@ -4,11 +4,12 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("triton")
@@ -16,11 +17,26 @@ pytest.importorskip("triton")
 import triton
 
 from strata.ops.tiers import copies
-from strata.ops.tiers.copies import Copy, CopyEngine, Plain, Rows, runs
+from strata.ops.tiers.copies import CopyEngine, Plain, Rows
 
 HEADER = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 NONE = np.zeros(0, np.int64)
 SIZES = (48, 32, 16)
+
+
+class Copy(NamedTuple):
+    source: int
+    at: int
+    width: int
+    rows: int
+
+
+def runs(*given):
+    return [Copy(*one) for one in copies.runs(*given).tolist()]
+
+
+def listed(found):
+    return np.array(found, np.int64).reshape(-1, 4)
 
 
 def _stacked(experts, count=20, first=1 << 20):
@@ -59,6 +75,7 @@ memory = st.integers(2, 12).flatmap(
 )  # fmt: skip
 
 
+@settings(deadline=None)  # the first call compiles
 @given(memory)
 def test_every_byte_lands_where_it_should_and_no_copy_reaches_over_a_cut(case):
     order, rows, together, cuts = case
@@ -72,7 +89,7 @@ def test_every_byte_lands_where_it_should_and_no_copy_reaches_over_a_cut(case):
     at = base + np.array(sorted(cuts), np.int64)
     found = runs(addresses, rows, SIZES, at)
     there = torch.full((16 * 96,), 7, dtype=torch.uint8)
-    Plain().run(found, there, 96)
+    Plain().run(listed(found), there, 96)
     expected = np.full((16, 96), 7, np.uint8)
     for row, parts in zip(rows, addresses - base, strict=True):
         pieces = [raw[at : at + size] for at, size in zip(parts, SIZES, strict=True)]
@@ -87,7 +104,7 @@ class Driver:
 
     def __init__(self, status=0):
         self.status, self.asked = status, []
-        self.cuMemcpy2DAsync_v2 = self._copy
+        self.cuMemcpy2DAsync_v2 = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._copy)
 
     def _copy(self, rows, stream):
         one = ctypes.cast(rows, ctypes.POINTER(Rows)).contents
@@ -111,9 +128,9 @@ def test_the_driver_is_asked_for_the_same_copies():
     addresses = _stacked([1, 2, 3, 7, 11, 12], 20, raw.ctypes.data)
     found = runs(addresses, range(6), SIZES, NONE)
     here, there = (torch.zeros(6 * 96, dtype=torch.uint8) for _ in range(2))
-    Plain().run(found, here, 96)
+    Plain().run(listed(found), here, 96)
     driver = Driver()
-    CopyEngine(torch.device("cuda"), driver).run(found, there, 96)
+    CopyEngine(torch.device("cuda"), driver).run(listed(found), there, 96)
     assert torch.equal(here, there)
     assert driver.asked == [5] * 9
 
@@ -122,7 +139,7 @@ def test_the_driver_is_asked_for_the_same_copies():
 def test_a_refused_copy_is_said():
     raw, there = np.zeros(96, np.uint8), torch.zeros(96, dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="refused cuMemcpy2DAsync_v2 \\(error 1\\)"):
-        CopyEngine(torch.device("cuda"), Driver(1)).run([Copy(raw.ctypes.data, 0, 96, 1)], there, 96)
+        CopyEngine(torch.device("cuda"), Driver(1)).run(listed([Copy(raw.ctypes.data, 0, 96, 1)]), there, 96)
 
 
 @pytest.mark.skipif(

@@ -5,10 +5,9 @@ are those of cuda.h; `tests/ops/tiers/test_copies.py` holds them to it.
 """
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
-from ctypes import byref, c_int, c_size_t, c_ubyte, c_ulonglong, c_void_p
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from ctypes import addressof, c_int, c_size_t, c_ubyte, c_ulonglong, c_void_p, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strata.ops.tiers.cuda import loaded
+from strata.ops.tiers.runs import caller, lister, most
 
 FROM_HOST, TO_DEVICE = 1, 2
 
@@ -32,31 +32,23 @@ class Rows(ctypes.Structure):
     )  # fmt: skip
 
 
+CHANGING = "srcHost", "srcPitch", "dstDevice", "WidthInBytes", "Height"
+"""What differs from copy to copy."""
+
 CALL = "cuMemcpy2DAsync_v2"
 CALLS: dict[str, tuple[Any, ...]] = {CALL: (c_void_p, c_void_p)}
 """See `strata.ops.tiers.cuda.CALLS`."""
 
 
-class Copy(NamedTuple):
-    """Rows that follow one another in RAM, to places that are as far apart as experts are.
-
-    Attributes:
-        source: address of the first.
-        at: where it goes, in bytes from the beginning of a landing place.
-        width: bytes of a row.
-        rows: how many.
-    """
-
-    source: int
-    at: int
-    width: int
-    rows: int
+Copies = NDArray[np.int64]
+"""Rows that follow one another in RAM, to places that are as far apart as experts are: int64 [n, 4], of each copy the
+address of its first row, where that goes in bytes from the beginning of a landing place, bytes of a row, and rows."""
 
 
 class Copier(Protocol):
     """What copies."""
 
-    def run(self, copies: Iterable[Copy], memory: Tensor, pitch: int) -> None:
+    def run(self, copies: Copies, memory: Tensor, pitch: int) -> None:
         """Launch copies on the current stream.
 
         Args:
@@ -67,9 +59,7 @@ class Copier(Protocol):
         ...
 
 
-def runs(
-    addresses: NDArray[np.int64], rows: Sequence[int], sizes: Sequence[int], cuts: NDArray[np.int64]
-) -> list[Copy]:
+def runs(addresses: NDArray[np.int64], rows: Sequence[int], sizes: Sequence[int], cuts: NDArray[np.int64]) -> Copies:
     """Copies of some experts, each to a row of its own in which its parts follow one another.
 
     Args:
@@ -78,41 +68,11 @@ def runs(
         sizes: bytes of gate, up and down.
         cuts: int64, rising: addresses over which no copy may reach.
     """
-    each, starts = sum(sizes), [0, *np.cumsum(sizes)[:-1].tolist()]
-    parts = list(zip(range(len(sizes)), starts, sizes, strict=True))
-    if (addresses == addresses[:, :1] + np.array(starts)).all():  # as they are to lie
-        parts = [(0, 0, each)]
-    at = np.array(rows, np.int64)
-    apart = np.diff(at) != 1
-    found = []
-    for part, start, size in parts:
-        firsts = addresses[:, part]
-        ends = np.flatnonzero(apart | (np.diff(firsts) != size)) + 1
-        sources = firsts.tolist()
-        found += [
-            Copy(sources[low], start + rows[low] * each, size, high - low)
-            for low, high in pairwise([0, *ends.tolist(), len(sources)])
-        ]
-    return [piece for copy in found for piece in _cut(copy, each, cuts)] if len(cuts) else found
-
-
-def _cut(copy: Copy, pitch: int, cuts: NDArray[np.int64]) -> Iterator[Copy]:
-    """The same without reaching over an address."""
-    source, at, width, rows = copy
-    inside = cuts[np.searchsorted(cuts, source, side="right") :][:1]
-    if not len(inside) or inside[0] >= source + width * rows:
-        yield copy
-        return
-    whole, part = divmod(int(inside[0]) - source, width)
-    if whole:
-        yield Copy(source, at, width, whole)
-    source, at = source + whole * width, at + whole * pitch
-    if part:
-        yield Copy(source, at, part, 1)
-        yield from _cut(Copy(source + part, at + part, width - part, 1), pitch, cuts)
-        source, at, whole = source + width, at + pitch, whole + 1
-    if whole < rows:
-        yield from _cut(Copy(source, at, width, rows - whole), pitch, cuts)
+    found = np.empty((most(len(rows), len(cuts)), 4), np.int64)
+    # Names keep what has an address alive until it was read.
+    given = [np.ascontiguousarray(x, np.int64) for x in (addresses, rows, sizes, cuts)]
+    where, row, size, cut = (x.ctypes.data for x in given)
+    return found[: lister()(where, row, len(rows), size, cut, len(cuts), found.ctypes.data)]
 
 
 class CopyEngine:
@@ -127,29 +87,31 @@ class CopyEngine:
     """
 
     def __init__(self, device: torch.device, driver: Any = None) -> None:
-        self._device = device
+        self._device, self._run = device, caller()
         self._call = getattr(loaded(CALLS, "copies of rows") if driver is None else driver, CALL)
+        self._function = cast(self._call, c_void_p).value
         self._rows = Rows(srcMemoryType=FROM_HOST, dstMemoryType=TO_DEVICE)
+        self._words = np.array([getattr(Rows, name).offset for name in CHANGING], np.int32)
+        lister()
 
-    def run(self, copies: Iterable[Copy], memory: Tensor, pitch: int) -> None:
+    def run(self, copies: Copies, memory: Tensor, pitch: int) -> None:
         """See `Copier.run`."""
-        stream, target = torch.cuda.current_stream(self._device).cuda_stream, memory.data_ptr()
-        one = self._rows
-        one.dstPitch = pitch
-        for source, at, width, rows in copies:
-            one.srcHost, one.srcPitch, one.dstDevice = source, width, target + at
-            one.WidthInBytes, one.Height = width, rows
-            status = self._call(byref(one), stream)
-            if status:
-                raise RuntimeError(f"CUDA error: the driver refused {CALL} (error {status})")
+        self._rows.dstPitch = pitch
+        copies = np.ascontiguousarray(copies)
+        status = self._run(
+            self._function, addressof(self._rows), self._words.ctypes.data, copies.ctypes.data, len(copies),
+            memory.data_ptr(), torch.cuda.current_stream(self._device).cuda_stream,
+        )  # fmt: skip
+        if status:
+            raise RuntimeError(f"CUDA error: the driver refused {CALL} (error {status})")
 
 
 class Plain:
     """The processor itself, at once."""
 
-    def run(self, copies: Iterable[Copy], memory: Tensor, pitch: int) -> None:
+    def run(self, copies: Copies, memory: Tensor, pitch: int) -> None:
         """See `Copier.run`."""
-        for source, at, width, rows in copies:
+        for source, at, width, rows in copies.tolist():
             raw = np.ctypeslib.as_array((c_ubyte * (width * rows)).from_address(source))
             to = memory.as_strided((rows, width), (pitch, 1), memory.storage_offset() + at)
             to.copy_(torch.from_numpy(raw).view(rows, width))
