@@ -277,7 +277,6 @@ def _built(
     learned: "Learned | None",
 ) -> Built:
     """Everything that takes memory of a card, touched for the first time."""
-    from strata.loading import storage
     from strata.model import Network
     from strata.ops.gpu.draft import DraftHead
     from strata.ops.gpu.ops import GpuOps
@@ -303,7 +302,7 @@ def _built(
 
         def assembled(*, graphs: bool) -> Network:
             ops = GpuOps(config, pool, device, graphs=graphs, tier=tier)
-            ops.lacks(coming, table=storage.beside(moved), rows=made.rows, loan=loan)
+            ops.lacks(coming, rows=made.rows, loan=loan)
             if its is not None:
                 ops.drafts = DraftHead(GpuOps(small, its, device, graphs=graphs), its, config, device)
             return Network(config, moved, cast("Ops", ops))

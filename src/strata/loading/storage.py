@@ -199,10 +199,3 @@ def raw(part: Any) -> Any:
     if found is None:
         raise StrataError("experts beyond main memory have to be quantised in a type that has a kernel")
     return found
-
-
-def beside(weights: "Weights") -> bool:
-    """Whether the n-gram table of a model on a GPU is not there."""
-    from strata.ops.ngram.host import HostTable
-
-    return any(layer.ple is not None and isinstance(layer.ple.table, HostTable) for layer in weights.layers)

@@ -198,7 +198,7 @@ def test_a_table_beside_the_card_leaves_nothing_to_be_compiled_later(tmp_path, m
         monkeypatch.setattr(ahead, "compile_all", partial(asked, where))
         moved = Upload(cpu).all(those)
         ops = GpuOps(config, Pool(config, cpu, slots=2, cells=4096, kv=torch.bfloat16), cpu, graphs=False)
-        ops.lacks(None, table=storage.beside(moved))
+        ops.lacks(None)
         with torch.inference_mode():
             said = gpu.compile_ahead(Network(config, moved, ops), CARD, lambda: heard.append(1))
         assert said == f"{len(wanted[where])} kernels were compiled in 0 s, once for Abacus 9 and this version"

@@ -85,7 +85,6 @@ def test_windows_and_prompts_ask_for_what_they_need(model, mode):
     moved, whole = (Upload(DEVICE)._layer(w.layers[number]).ple for w in (there, weights))
     assert isinstance(moved.table, HostTable)
     ops = GpuOps(config, Pool(config, DEVICE, slots=2, cells=256, kv=torch.float32), DEVICE, graphs=False)
-    ops.lacks(None, table=True)
     ids = (5, 9, 5)
 
     def batch(*, window):

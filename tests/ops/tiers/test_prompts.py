@@ -2,8 +2,6 @@
 
 import random
 import time
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,26 +12,19 @@ import torch
 pytest.importorskip("triton")
 
 from strata.engine import Request, Sampling, Token, Trace
-from strata.gguf import open_model
-from strata.memory.slots import Rule, SlotCache
-from strata.model import Network, load_config, load_weights
-from strata.ops.gpu.ops import GpuOps
-from strata.ops.gpu.pool import Pool
-from strata.ops.gpu.upload import Upload
 from strata.ops.planes import pack
 from strata.ops.prompt.stream.ring import Ring
-from strata.ops.tiers import ram
 from strata.ops.tiers.landing import Landing
 from strata.ops.tiers.measure import copy_cost
 from strata.ops.tiers.prompts import Shelf, streaming
 from strata.ops.tiers.sizes import ring_bytes
-from strata.ops.tiers.tier import QUIET, Tier, TierOptions
+from strata.ops.tiers.tier import QUIET
 from strata.session.options import Options
 from strata.session.scheduler import Scheduler
 from support.lanes import LooseLanes
 from support.launch import NATIVE
+from support.slim import network, slim, state_of, tier_with
 from support.stocked import disk
-from support.stored import write_stored
 from support.tiered import tiered
 
 DEVICE = torch.device("cuda" if NATIVE else "cpu")
@@ -153,7 +144,7 @@ def test_what_an_expert_costs_a_prompt_is_measured(monkeypatch, tmp_path):
 def test_slots_are_lent_to_a_prompt_and_come_back():
     """The coldest, a quarter at most; missing at once, and filled again when windows have gone on for a while."""
     made = tiered([])
-    tier = _tier(made.moes, 9, 2)
+    tier = tier_with(made.moes, 9, 2)
     cache = tier.cache
     try:
         before = cache.slot_of.copy()
@@ -184,62 +175,21 @@ def test_slots_are_lent_to_a_prompt_and_come_back():
         made.close()
 
 
-def _tier(moes, slots, topk, ram_of=None):
-    """Of experts of one size, with so many slots that are filled."""
-    kinds, classes = ram.layouts(moes), [0] * len(moes)
-    cache = SlotCache([kinds[0].nbytes], classes, [slots], experts=len(moes[0].gate.raw), rule=Rule(margin=0.5))
-    held = ram_of(moes) if ram_of else ram.pinned(moes) if NATIVE else ram.mapped(moes)
-    options = TierOptions(every=1, moves=4)
-    tier = Tier(kinds, ram.described(moes), held, cache, classes, [slots], topk, DEVICE, options)
-    tier.fill()
-    return tier
-
-
-def _slim(folder, chosen):
-    """Some of four layers, of eight experts each: recurrent, the same with n-grams, recurrent, with attention."""
-    directory = open_model(write_stored(folder / "m.gguf", name="slim"))
-    config, weights = load_config(directory.metadata), load_weights(directory, load_config(directory.metadata))
-    config = replace(config, mtp=False, mixers=tuple(config.mixers[i] for i in chosen))
-    if 1 not in chosen:
-        config = replace(config, ple=None)
-    return config, replace(weights, layers=tuple(weights.layers[i] for i in chosen), mtp=None)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return _slim(tmp_path_factory.mktemp("slim"), (1, 3))
+    return slim(tmp_path_factory.mktemp("slim"), (1, 3))
 
 
 @pytest.fixture(scope="module")
 def one_layer(tmp_path_factory):
-    return _slim(tmp_path_factory.mktemp("slim"), (0,))
-
-
-@contextmanager
-def _network(model, slots, ram_of=None):
-    """The model with so many slots, or with all experts on the device; and what its prompts ask of the ring."""
-    config, weights = model
-    tier = coming = None
-    if slots is not None:
-        tier = _tier([layer.moe for layer in weights.layers], slots, config.moe.topk, ram_of)
-    pool = Pool(config, DEVICE, slots=3, cells=384, kv=torch.float32)
-    uploaded = Upload(DEVICE, tier=tier).all(weights)
-    ops = GpuOps(config, pool, DEVICE, tier=tier)
-    if tier is not None:
-        coming = streaming(tier, [layer.moe for layer in uploaded.layers], config.moe.topk, DEVICE, buffers=5)
-        ops.lacks(coming)
-    try:
-        yield Network(config, uploaded, ops), tier, coming
-    finally:
-        if tier is not None:
-            tier.close()
+    return slim(tmp_path_factory.mktemp("slim"), (0,))
 
 
 def _read(model, slots, ids, ram_of=None):
-    with _network(model, slots, ram_of) as (net, _, coming):
+    with network(model, slots, ram_of) as (net, _, coming):
         state = net.new_state()
         residual = net.read(state, ids)
-        return residual, [t.clone() for _, t in state.tensors()], coming
+        return residual, state_of(state), coming
 
 
 @pytest.mark.slow
@@ -264,7 +214,7 @@ def _spoken(model, slots):
         Request("talk", (7, 5), plain, max_tokens=3),
         Request("long", (5, 9, 11, 5), plain, max_tokens=1, marks=(2,)),  # two passes
     ]
-    with _network(model, slots) as (net, tier, coming):
+    with network(model, slots) as (net, tier, coming):
         trace, before = Trace(), None if tier is None else tier.cache.slot_of.copy()
         scheduler = Scheduler(net, Options(rows=64, keep=False, same_forms=False, wait=60.0), trace=trace)
         found: dict[str, list] = {"talk": [], "long": []}

@@ -5,6 +5,7 @@ kernels read both.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -35,22 +36,22 @@ class SlotLayout:
     @property
     def up_at(self) -> int:
         """Byte at which up starts."""
-        return layout(self.gate).nbytes(self.inner, self.hidden)
+        return _nbytes(self.gate, self.inner, self.hidden)
 
     @property
     def down_at(self) -> int:
         """Byte at which down starts."""
-        return self.up_at + layout(self.up).nbytes(self.inner, self.hidden)
+        return self.up_at + _nbytes(self.up, self.inner, self.hidden)
 
     @property
     def nbytes(self) -> int:
         """Bytes of a slot."""
-        end = self.down_at + layout(self.down).nbytes(self.hidden, self.inner)
+        end = self.down_at + _nbytes(self.down, self.hidden, self.inner)
         return -(-end // _SLOT) * _SLOT
 
     def fill(self, slot: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> None:
         """Repack one expert's GGUF blocks into ``slot``, ``uint8 [nbytes]``."""
-        end = self.down_at + layout(self.down).nbytes(self.hidden, self.inner)
+        end = self.down_at + _nbytes(self.down, self.hidden, self.inner)
         pack(self.gate, gate, self.hidden, slot[: self.up_at])
         pack(self.up, up, self.hidden, slot[self.up_at : self.down_at])
         pack(self.down, down, self.inner, slot[self.down_at : end])
@@ -58,7 +59,7 @@ class SlotLayout:
     @property
     def parts(self) -> tuple[slice, slice, slice]:
         """Where gate, up and down lie in a slot."""
-        end = self.down_at + layout(self.down).nbytes(self.hidden, self.inner)
+        end = self.down_at + _nbytes(self.down, self.hidden, self.inner)
         return slice(0, self.up_at), slice(self.up_at, self.down_at), slice(self.down_at, end)
 
 
@@ -99,3 +100,9 @@ def empty(layout_: SlotLayout, count: int, experts: int, device: torch.device | 
     where = {"device": "cpu", "pin_memory": True} if pinned else {"device": device}
     data = torch.empty((count, layout_.nbytes), dtype=torch.uint8, **where)
     return Slots(layout_, data, torch.full((experts,), -1, dtype=torch.int32, device=device))
+
+
+@cache
+def _nbytes(name: str, rows: int, width: int) -> int:
+    """Of a matrix; a layer of a prompt asks for some dozens."""
+    return layout(name).nbytes(rows, width)

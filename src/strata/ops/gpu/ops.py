@@ -135,14 +135,11 @@ class GpuOps(Layers):
         """Whether prompts have kernels of their own; where experts are missing, these have to come through a ring."""
         return self._prompt is not None and (self.tier is None or self._prompt.streaming is not None)
 
-    def lacks(
-        self, experts: Streaming | None, *, table: bool = False, rows: int = USUAL, loan: Loan | None = None
-    ) -> None:
+    def lacks(self, experts: Streaming | None, *, rows: int = USUAL, loan: Loan | None = None) -> None:
         """Say what prompts do not find on the device.
 
         Args:
-            experts: through which those come that have no slot.
-            table: the n-gram table (`strata.ops.ngram.host`).
+            experts: through which those come that have no slot; None where all have one.
             rows: of the longest pass that there is memory for. Where experts come, each moves all of them.
             loan: from which long ones have their memory; None where it is there all the time.
         """
@@ -151,7 +148,6 @@ class GpuOps(Layers):
         self._loan = loan
         if loan is not None:
             loan.forget = self._prompt.forget
-        self._prompt.hosted = table
         if experts is not None:
             self._prompt.streaming = experts
         if self._reads_prompts:

@@ -5,7 +5,6 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from strata.ops.experts.slots import Slots
@@ -114,7 +113,7 @@ def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, dtype=torch.int32, device=device)
 
 
-def _ordered(x: Tensor, bounds: Tensor, rows: int, some: tuple[int, int] | None) -> Tensor:
+def _ordered(x: Tensor, bounds: Tensor, rows: int, some: tuple[int, int] | None, out: Tensor | None = None) -> Tensor:
     """Rows in the order of the products.
 
     Args:
@@ -122,19 +121,25 @@ def _ordered(x: Tensor, bounds: Tensor, rows: int, some: tuple[int, int] | None)
         bounds: int32, which of them there are.
         rows: of them at most.
         some: numbers of the bounds between which they lie; None if all before the first bound are there.
+        out: where they go; None for memory of their own.
     """
     room, width = x.shape
-    out = torch.empty((room, triton.cdiv(width, 128) * 128), dtype=torch.float16, device=x.device)
+    out = ordered_room(room, width, x.device) if out is None else out
     low, high = some or (0, 0)
-    order[(max(1, triton.cdiv(rows, 16)), triton.cdiv(width, 128))](
+    order[(max(1, -(-rows // 16)), -(-width // 128))](
         x, bounds, out, width, low, high, SPAN=some is not None, ROWS=16, num_warps=4
     )
     return out
 
 
-def ordered(x: Tensor, counts: Tensor) -> Tensor:
-    """Rows in the order in which `rows_of` takes them."""
-    return _ordered(x, counts, len(x), None)
+def ordered_room(rows: int, width: int, device: torch.device) -> Tensor:
+    """Memory for so many rows in the order in which `rows_of` takes them."""
+    return torch.empty((rows, -(-width // 128) * 128), dtype=torch.float16, device=device)
+
+
+def ordered(x: Tensor, counts: Tensor, out: Tensor | None = None) -> Tensor:
+    """Rows in the order in which `rows_of` takes them, in `out` if that is given."""
+    return _ordered(x, counts, len(x), None, out)
 
 
 def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, span: Span | None = None) -> Tensor:
@@ -155,7 +160,7 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
     scales = [slots.slot_of] * 3 if slots.scales is None else list(slots.scales)
     wide, narrow = kind.hidden // 32, kind.inner // 32
     options = expert_options(arch(device), grouped.tile)
-    experts.gate_up[(triton.cdiv(kind.inner, tall), span.most)](
+    experts.gate_up[(-(-kind.inner // tall), span.most)](
         slots.data, stride, kind.up_at, codewords(kind.gate, device), codewords(kind.up, device), scales[0],
         scales[1], x, h, slots.slot_of, *grouped.lists, span.low, span.high, kind.inner, wide, grouped.topk,
         GATE=kind.gate, UP=kind.up, SCALED=scaled, EVEN=wide % 4 == 0, BM=grouped.tile, **options,
@@ -163,7 +168,7 @@ def rows_of(slots: Slots, x: Tensor, grouped: Plan, y: Tensor | None = None, spa
     h_ordered = _ordered(h, grouped.starts, span.pairs, grouped.pairs_of(span))
     del h
     y = torch.empty((pairs, kind.hidden), dtype=torch.float16, device=device) if y is None else y
-    experts.down[(triton.cdiv(kind.hidden, tall), span.most)](
+    experts.down[(-(-kind.hidden // tall), span.most)](
         slots.data, stride, kind.down_at, codewords(kind.down, device), scales[2], h_ordered, y, slots.slot_of,
         *grouped.lists, span.low, span.high, kind.hidden, narrow,
         KIND=kind.down, SCALED=scaled, EVEN=narrow % 4 == 0, BM=grouped.tile, **options,
@@ -176,7 +181,7 @@ def combined(y: Tensor, shares: Tensor, shared: Tensor, shared_shares: Tensor, c
     (room, topk), width = shares.shape, y.shape[1]
     out = torch.empty((room, width), dtype=torch.float32, device=y.device)
     block = 512
-    experts.combine[(triton.cdiv(width, block), room)](
+    experts.combine[(-(-width // block), room)](
         y, shares, shared, shared_shares, counts, out, width, topk, BLOCK=block, num_warps=4, **OPTIONS
     )
     return out

@@ -19,6 +19,7 @@ from strata.model.config import ModelConfig
 from strata.model.ops import Segment
 from strata.ops.experts.slots import Slots
 from strata.ops.gpu.pool import GpuState, Pool
+from strata.ops.gpu.record import Recording
 from strata.ops.gpu.size import PART, ROOM, SCORES, USUAL, widest
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
@@ -28,10 +29,10 @@ from strata.ops.ngram.host import HostTable
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
-from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
+from strata.ops.prompt.stream.streaming import Room, Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa.choose import choose
-from strata.ops.streams import recorded, stream
+from strata.ops.streams import stream
 
 RECORDED = 512
 """Most rows of a pass that is captured as a graph: of longer ones the host's part takes no time that shows."""
@@ -53,11 +54,9 @@ class Prompt:
         graphs: record short passes.
 
     Attributes:
-        streaming: where experts come from that are not on the device; None where all are. Then nothing is recorded,
-            for what is launched depends on what is missing.
+        streaming: where experts come from that are not on the device; None where all are.
         most: rows of a pass.
         part: rows whose widest forms are there at a time, a multiple of 64.
-        hosted: the n-gram table is not on the device; nothing is recorded, for the host fetches its rows in between.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class Prompt:
         self._branch: torch.cuda.Stream | None = None
         self._graphs = graphs and self._arch > 0
         self._kept: dict[tuple[int, int], PromptBatch] = {}
-        self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._recorded: dict[tuple[int, int], tuple[Recording, Tensor]] = {}
         self._met: set[tuple[int, int]] = set()
-        self._memory: Any = None  # that all records share
+        self._recording: Recording | None = None  # that is being made
+        self._room: Room | None = None  # of its layers' experts
         self.streaming: Streaming | None = None
-        self.hosted = False
         self.most = USUAL
         self.part = PART
         self._longest = RECORDED  # pass for which there is room
@@ -100,7 +99,7 @@ class Prompt:
         count = len(segment.ids)
         complete = (segment.memory.length + count) // c.qsa.ratio
         blocks = 0 if complete <= c.qsa.budget // c.qsa.ratio else -(-complete // 64) * 64
-        if self._graphs and count <= RECORDED and self.streaming is None and not self.hosted:
+        if self._graphs and count <= RECORDED:
             shape = max(16, _power(count)), max(64, _power(blocks)) if blocks else 0
             batch = self._kept.get(shape)
             if batch is None:
@@ -139,25 +138,42 @@ class Prompt:
     ) -> PromptStreams:
         """See `Ops.replay`. A short pass is recorded when its shape is met the second time.
 
-        Records share their memory, so what one leaves is copied before another runs.
+        What the host does in between, for experts and n-grams that are not on the device, parts the record. Records
+        share their memory, so what one leaves is copied before another runs.
         """
         shape = batch.room, batch.blocks
         if self.streaming is not None:
-            self.streaming.begin(batch.room)
+            assert batch.segment is not None
+            self.streaming.begin(len(batch.segment.ids))
         if self._kept.get(shape) is not batch:
             return body()
         if shape not in self._recorded and shape not in self._met:
             self._met.add(shape)
             return body()
         if shape not in self._recorded:
-            graph = torch.cuda.CUDAGraph()
-            with recorded(graph, self._memory):
-                x = self.settled(body())
-            self._memory = graph.pool()
-            self._recorded[shape] = graph, x
-        graph, x = self._recorded[shape]
-        graph.replay()
+            self._recorded[shape] = self._record(batch, body)
+        recording, x = self._recorded[shape]
+        recording.replay()
         return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
+
+    def _record(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> tuple[Recording, Tensor]:
+        recording = self._recording = Recording(next((one for one, _ in self._recorded.values()), None))
+        try:
+            with recording.capture():
+                if self.streaming is not None:
+                    # Of all layers: each would else have its own, for the host's part of a record holds on to it.
+                    rows = grouped.ordered_room(batch.room, self._c.H, self._device)
+                    self._room = Room(rows, self._half(batch.room * self._c.moe.topk, self._c.H))
+                return recording, self.settled(body())
+        finally:
+            self._recording = self._room = None
+
+    def _between(self, action: Callable[[], None]) -> None:
+        """The host does something here, in a record each time that it is run again."""
+        if self._recording is None:
+            action()
+        else:
+            self._recording.host(action)
 
     def passes(self, batch: PromptBatch, residual: PromptStreams) -> list[PromptPass]:
         """See `Ops.passes`."""
@@ -379,10 +395,11 @@ class Prompt:
         chosen, shares, shared = route
         if self.streaming is not None:
             number = self.streaming.number(w)
-            if self.streaming.lacks(number):
+            if self._recording is not None or self.streaming.lacks(number):  # who lacks some now may not later
                 y, common = streamed_rows(
-                    self.streaming, number, w.slots, m.half, m.counts, chosen, lambda: self._common(m, w.shared)
-                )
+                    self.streaming, number, w.slots, m.half, m.counts, chosen, lambda: self._common(m, w.shared),
+                    self._between, self._room,
+                )  # fmt: skip
                 return grouped.combined(y, shares, common, shared, m.counts)
         y, common = self._beside(
             lambda: grouped.rows_of(
@@ -435,19 +452,36 @@ class Prompt:
     def ngram_ask(self, numbers: tuple[PromptBatch, Tensor], w: weights.Ple) -> tuple[PromptBatch, Any]:
         """See `Ops.ngram_ask`; a table on the device is asked when it is needed."""
         batch, wanted = numbers
-        return (batch, w.table.ask(wanted)) if isinstance(w.table, HostTable) else numbers
+        if not isinstance(w.table, HostTable):
+            return numbers
+        table, asked = w.table, Asking()
+        self._between(lambda: asked.begin(table, wanted[: batch.rows]))
+        return batch, asked
 
     def ngram_rows(self, asked: tuple[PromptBatch, Any], w: weights.Ple) -> PromptRows:
         """See `Ops.ngram_rows`."""
         batch, wanted = asked
         if isinstance(w.table, HostTable):
-            x = w.table.answer(wanted).reshape(batch.room, -1)
+            x = self._answered(batch, wanted, w.table)
         else:
             assert isinstance(w.table, DeviceTable)
             x = w.table.rows(wanted.reshape(-1)).reshape(batch.room, -1)
         half = self._half(*x.shape)
         streams.halve[(triton.cdiv(x.numel(), 2048),)](x, half, x.numel(), BLOCK=2048, num_warps=4)
         return PromptRows(half, batch.counts)
+
+    def _answered(self, batch: PromptBatch, asked: "Asking", table: HostTable) -> Tensor:
+        """float32 [room, ..], n-grams of all tokens that there are."""
+        if self._recording is None:
+            return asked.answer(table, batch.rows)
+        assert self._c.ple is not None
+        x = torch.zeros((batch.room, self._c.ple.rows_per_token * table.shape[1]), device=self._device)
+
+        def arrive() -> None:
+            x[: batch.rows].copy_(asked.answer(table, batch.rows))
+
+        self._recording.host(arrive)
+        return x
 
     def ngram_gate(self, residual: PromptStreams, e: PromptRows, w: weights.Ple) -> PromptRows:  # noqa: ARG002  # later
         """See `Ops.ngram_gate`; `ngram_smooth` does it, for a part of the rows at a time."""
@@ -495,6 +529,22 @@ class Prompt:
 
     def _half(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float16, device=self._device)
+
+
+class Asking:
+    """Rows of a table on the host that a pass waits for; a record's are others each time."""
+
+    def __init__(self) -> None:
+        self._asked: Any = None
+
+    def begin(self, table: HostTable, numbers: Tensor) -> None:
+        """Ask for rows, int64 [T, rows of a token] on the device; waits for it."""
+        self._asked = table.ask(numbers)
+
+    def answer(self, table: HostTable, tokens: int) -> Tensor:
+        """float32 [tokens, ..] on the device."""
+        asked, self._asked = self._asked, None
+        return table.answer(asked).reshape(tokens, -1)
 
 
 def _power(n: int) -> int:

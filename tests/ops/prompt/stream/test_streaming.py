@@ -13,7 +13,7 @@ from strata.ops.prompt.stream.lanes import InOrder
 from strata.ops.prompt.stream.ring import Ring
 from strata.ops.prompt.stream.share import Share
 from strata.ops.prompt.stream.split import Costs
-from strata.ops.prompt.stream.streaming import Streaming, streamed_rows
+from strata.ops.prompt.stream.streaming import Room, Streaming, streamed_rows
 from support.grouped import layer
 from support.launch import NATIVE
 
@@ -96,6 +96,11 @@ def model():
     return moes, x, counts, chosen, expected
 
 
+def now(action):
+    """Nothing is recorded."""
+    action()
+
+
 class Moe:
     def __init__(self, slots):
         self.slots = slots
@@ -132,6 +137,7 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     missing = [sorted(rng.permutation(EXPERTS)[:gone].tolist()) for _ in moes]
     here = [resident(moe, some) for moe, some in zip(moes, missing, strict=True)]
     shelf, streaming = through(ring, moes, missing, here, costs, lent)
+    room = None if lent else Room(grouped.ordered_room(ROWS, HIDDEN, DEVICE), torch.empty_like(expected[0]))
     streaming.begin(ROWS)
     assert (shelf.wanted > 0) == (costs is ALL), "where each layer asks, a ring need not be wide"
     if ring == 40:  # the second layer comes while the first is computed
@@ -139,8 +145,9 @@ def test_any_ring_and_any_residents_give_the_same_bytes(model, ring, gone, costs
     for number, (moe, ids, wanted) in enumerate(zip(here, chosen, expected, strict=True)):
         assert streaming.number(moe) == number
         assert streaming.lacks(number)
-        found, beside = streamed_rows(streaming, number, moe.slots, x, counts, ids, lambda: x + 1)
+        found, beside = streamed_rows(streaming, number, moe.slots, x, counts, ids, lambda: x + 1, now, room)
         assert torch.equal(found, wanted)
+        assert room is None or found is room.out
         assert torch.equal(beside, x + 1)
     came = [(layer, e) for layer, some, _ in shelf.log for e in some]
     visited = [set(ids.flatten().tolist()) for ids in chosen]
@@ -165,7 +172,7 @@ def test_what_passes_visit_is_learned_but_not_of_no_text(model, costs):
         for number, ids in enumerate(chosen):
             sizes = grouped.visits(ids, counts, EXPERTS)
             streaming.ask(sizes)
-            streaming.fetch(number)
+            streaming.asked_for()
             streaming.count(number)
             list(streaming.groups(number, grouped.planned(ids, counts, sizes, streaming.rank(number))))
 
@@ -195,8 +202,8 @@ def test_no_group_is_launched_for_tiles_that_others_have(model, costs):
         chosen = torch.from_numpy(picks).to(DEVICE)
         sizes = grouped.visits(chosen, counts, EXPERTS)
         streaming.ask(sizes)
+        streaming.asked_for()
         plan = grouped.planned(chosen, counts, sizes, streaming.rank(number))
-        streaming.fetch(number)
         streaming.count(number)
         resides, (starts, firsts) = streaming.here(number, plan), plan.starts.tolist()
         spans = [span for _, span in streaming.groups(number, plan)]
@@ -239,7 +246,7 @@ def test_programs_of_a_streamed_layer_are_as_many_as_have_something_to_do(model,
     for name, spy in zip(("gate_up", "down"), spies, strict=False):
         monkeypatch.setattr(grouped.experts, name, spy)
     monkeypatch.setattr(grouped, "order", spies[2])
-    found, _ = streamed_rows(streaming, 0, streaming._kept[0], x, counts, chosen, lambda: x)
+    found, _ = streamed_rows(streaming, 0, streaming._kept[0], x, counts, chosen, lambda: x, now)
     assert torch.equal(found, expected)
     each = sizes.tolist()  # a group is one expert
     tiles = [-(-size // plan.tile) for size in each]

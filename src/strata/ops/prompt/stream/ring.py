@@ -125,6 +125,7 @@ class Ring:
         assert self.buffers >= 1, "a ring has room for one expert at least"
         self._memory = self._array = memory[: self.buffers * largest].view(self.buffers, largest)
         self._places = list(range(self.buffers))  # in the array
+        self._views: dict[int, Tensor] = {}  # of the array, by bytes of a slot
         own: Lanes = DeviceLanes(self._device) if self._device.type == "cuda" else InOrder()
         self._lanes = own if lanes is None else lanes
         self.most = Schedule(self.buffers, most).most
@@ -172,6 +173,7 @@ class Ring:
             if array.stride(0) == self._memory.stride(0) and not odd and abs(first) < FARTHEST:
                 self._array, self._places = array, [*range(first, first + len(self._memory)), *slots]
         self.buffers = len(self._places)
+        self._views.clear()
         return self._missing()
 
     def _missing(self) -> list[Experts]:
@@ -276,7 +278,10 @@ class Ring:
         return True
 
     def _view(self, layer: int) -> Tensor:
-        return self._array[:, : self._layers.layout(layer).nbytes]
+        nbytes = self._layers.layout(layer).nbytes
+        if nbytes not in self._views:
+            self._views[nbytes] = self._array[:, :nbytes]
+        return self._views[nbytes]
 
     def _place(self, layers: Sequence[int]) -> None:
         """Send the tables of some layers, one after the other, and the lists of their groups, all at once."""

@@ -1,7 +1,7 @@
 """A model's experts during prompt passes: which are here, which come, and whether to ask first."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class Streaming:
         self._rank = np.where(lacking, here + lacking.cumsum(1), (~lacking).cumsum(1)).astype(np.int32) - 1
         self._rows = rows
         self._ring.begin(None if self._ask else missing)
-        self._ranks = sent(self._rank, self._device)
+        self._ranks.copy_(sent(self._rank, self._device))
         self.passes += 1
         self.asked += self._ask
         self.brought += 0 if self._ask else int(lacking.sum())
@@ -106,33 +106,31 @@ class Streaming:
         return self._tiled(plan.some(0, count, count), plan, here) if count else None
 
     def ask(self, sizes: Tensor) -> None:
-        """A layer's rows have chosen: launch what tells the host of it.
+        """A layer's rows have chosen: launch what tells the host of it, which may be recorded.
 
         Args:
             sizes: int32 [E], how many pairs each expert has.
         """
         self._told.send(sizes)
 
-    def fetch(self, layer: int) -> None:
-        """Hand over the copies of what was asked for.
-
-        In a long pass nearly all experts are chosen, and they come unasked; in a short one it is worth while to wait
-        for the choices.
-        """
-        if self._ask:
-            self._read(layer)
-            wanted = np.flatnonzero((self._sizes > 0) & self._lacking[layer])
-            self._ring.want(layer, wanted.tolist())
-            self.brought += len(wanted)
+    def asked_for(self) -> None:
+        """What tells the host was launched; what is launched from now on does not hold it up."""
+        self._told.sent()
 
     def count(self, layer: int) -> None:
         """The host has to know from now on what a layer's rows have chosen, so that launches are as large as they need.
 
         Nothing else says so: any 32 experts may have all pairs, and nine in ten programs of a long pass would find
         nothing to do. What needs no count is launched before, so the device is at work while the host waits for it.
+
+        In a long pass nearly all experts are chosen, and they come unasked; in a short one it is worth while to wait
+        for the choices, and the copies of what was chosen are handed over now.
         """
-        if not self._ask:
-            self._read(layer)
+        self._read(layer)
+        if self._ask:
+            wanted = np.flatnonzero((self._sizes > 0) & self._lacking[layer])
+            self._ring.want(layer, wanted.tolist())
+            self.brought += len(wanted)
 
     def groups(self, layer: int, plan: grouped.Plan) -> Iterator[tuple[Slots, grouped.Span]]:
         """Those that come, as they do."""
@@ -160,6 +158,23 @@ class Streaming:
         self._wanted = self._lacked = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for rows of a layer's experts, which its end leaves to the next layer's.
+
+    Attributes:
+        rows: float16, of the layer, in the order of the products.
+        out: float16 [T * topk, H], of all pairs.
+    """
+
+    rows: Tensor
+    out: Tensor
+
+
+Between = Callable[[Callable[[], None]], None]
+"""Does something of the host's now, or, where launches are recorded, each time that the record is run again."""
+
+
 def streamed_rows(
     streaming: Streaming,
     layer: int,
@@ -168,12 +183,15 @@ def streamed_rows(
     counts: Tensor,
     chosen: Tensor,
     beside: Callable[[], Tensor],
+    between: Between,
+    room: Room | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rows of all pairs of a layer: those of experts that are here, then those of the others as these come.
 
-    A pair's row depends on the row and the expert alone, so it has the bytes it has where all are here. Copies are
-    handed over before anything else, and all that needs none of them is computed under them. One plan serves all
-    launches of the layer.
+    A pair's row depends on the row and the expert alone, so it has the bytes it has where all are here. What needs
+    none of the experts is launched before the host asks for the layer's choices, and computed under their copies. One
+    plan serves all launches of the layer. What is launched depends on the choices, and on what is here: it is the
+    host's part.
 
     Args:
         streaming: of the pass.
@@ -183,21 +201,27 @@ def streamed_rows(
         counts: int32 [1], T.
         chosen: int32 [T, topk].
         beside: what else is to be computed.
+        between: for what the host does.
+        room: memory that rows go to; None for memory of their own.
 
     Returns:
         float16 [T * topk, H], without the router's weights; and what else was computed.
     """
     sizes = grouped.visits(chosen, counts, here.experts)
     streaming.ask(sizes)
+    between(streaming.asked_for)
     plan = grouped.planned(chosen, counts, sizes, streaming.rank(layer))
-    streaming.fetch(layer)
     other = beside()
-    y = torch.empty((chosen.numel(), x.shape[1]), dtype=torch.float16, device=x.device)
-    rows = grouped.ordered(x, counts)
-    streaming.count(layer)
-    span = streaming.here(layer, plan)
-    if span is not None:
-        grouped.rows_of(here, rows, plan, y, span)
-    for slots, some in streaming.groups(layer, plan):
-        grouped.rows_of(replace(slots, scales=here.scales), rows, plan, y, some)
+    rows = grouped.ordered(x, counts, None if room is None else room.rows)
+    y = torch.empty((chosen.numel(), x.shape[1]), dtype=torch.float16, device=x.device) if room is None else room.out
+
+    def visit() -> None:
+        streaming.count(layer)
+        span = streaming.here(layer, plan)
+        if span is not None:
+            grouped.rows_of(here, rows, plan, y, span)
+        for slots, some in streaming.groups(layer, plan):
+            grouped.rows_of(replace(slots, scales=here.scales), rows, plan, y, some)
+
+    between(visit)
     return y, other

@@ -18,8 +18,11 @@ class Told:
         self._event: Any = None
 
     def send(self, x: Tensor) -> None:
-        """Launch the copy of an int32 [size]; nothing that is launched later holds it up."""
+        """Launch the copy of an int32 [size], which may be recorded."""
         self._memory.copy_(x, non_blocking=True)
+
+    def sent(self) -> None:
+        """The copy was launched, if only by a record: nothing that is launched from now on holds it up."""
         if self._on_gpu:
             self._event = torch.cuda.Event()
             self._event.record()
