@@ -24,6 +24,8 @@ PACKED = ("tests/session/test_packed.py",)
 READ_FILES = ("tests/session/test_reading.py", "-k", "buffers")
 FOLDER = ("tests/session/test_folder.py", "-k", "came_out")
 STREAMED = ("tests/ops/prompt/stream/test_streaming.py",)
+RECORDS = ("tests/ops/tiers/test_records.py",)
+COPIES = ("tests/ops/tiers/test_copies.py",)
 
 MEMORY = (
     _m(
@@ -85,6 +87,34 @@ MEMORY = (
         "pairs=min(span.pairs, pairs)",
         "pairs=span.pairs",
         STREAMED,
+    ),
+    _m(
+        "records: who lacks nothing when it is recorded never will",
+        "ops/prompt/ops.py",
+        "if self._recording is not None or self.streaming.lacks(number):",
+        "if self.streaming.lacks(number):",
+        RECORDS,
+    ),
+    _m(
+        "records: the order in which experts come is that of the first pass",
+        "ops/prompt/stream/streaming.py",
+        "self._ranks.copy_(sent(self._rank, self._device))",
+        "self._ranks = sent(self._rank, self._device)",
+        RECORDS,
+    ),
+    _m(
+        "copies: what a cut tears is one copy",
+        "ops/tiers/runs.py",
+        "end = width if cut == many else min(width, cuts[cut] - source)",
+        "end = width",
+        COPIES,
+    ),
+    _m(
+        "copies: neighbours whose places lie apart are one",
+        "ops/tiers/runs.py",
+        "row[i] != row[i - 1] + 1",
+        "row[i] < row[i - 1]",
+        COPIES,
     ),
     _m(
         "plan: slots are counted by their size in the file",

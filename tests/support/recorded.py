@@ -61,7 +61,9 @@ class _Torch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        if "empty" not in str(func):
+        if "empty" in str(func):
+            found.zero_()  # what is looked up by numbers of it, for nothing is computed yet, is there
+        else:
             self._steps.append(lambda: _again(found, func(*args, **(kwargs or {}))))
         return found
 
@@ -77,6 +79,9 @@ def _again(first: Any, now: Any) -> None:
 
 
 def recorded(ops: GpuOps, monkeypatch: Any) -> None:
-    """Let windows of these operations be recorded when their shape is met the second time, as on a GPU."""
-    monkeypatch.setattr("strata.ops.gpu.ops.Recording", Recording)
+    """Let windows and short prompts be recorded when their shape is met the second time, as on a GPU."""
+    for module in ("gpu", "prompt"):
+        monkeypatch.setattr(f"strata.ops.{module}.ops.Recording", Recording)
     ops._graphs = True
+    if ops._prompt is not None:
+        ops._prompt._graphs = True

@@ -1,14 +1,13 @@
 """Short prompts whose launches are recorded, parted by what the host does for experts and n-grams that it has."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from strata.ops.prompt import ops as prompts
+from strata.ops.prompt.stream.split import Costs
 from support.launch import NATIVE
+from support.recorded import recorded
 from support.slim import network, slim, state_of
 
 pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
@@ -16,29 +15,14 @@ pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.
 READ = [(0, (5, 9, 11)), (0, (7, 5)), (1, (3,)), (1, (9, 5, 5, 12)), (0, (11, 3))]
 """Conversations and what they read, one after the other: of one shape of records, and never as many tokens."""
 
-CASES = [(slots, table) for slots in (None, 5, 16) for table in ("", "ram")]
-"""How many experts of both layers have slots, and who reads n-grams: the host, unless it is the device."""
+ASKED = Costs(link=0.0, begin=0.0, ask=-1.0)
+"""A pass asks which experts are visited, and so borrows no slots: where all have one, nobody is missing."""
+
+CASES = [(slots, table, costs) for slots in (None, 5, 16) for table in ("", "ram") for costs in (None, ASKED)]
+"""How many experts of both layers have slots; who reads n-grams, the host or the device; and how experts come."""
 
 if not NATIVE:  # which takes long
-    READ, CASES = READ[:3], [(5, "ram"), (16, "")]
-
-
-class Once:
-    """A record of no device: what is launched runs while it is recorded, and that is all."""
-
-    def __init__(self, beside=None):
-        self.parts = 1 if beside is None else beside.parts + 1
-
-    @contextmanager
-    def capture(self):
-        yield
-
-    def host(self, action):
-        action()
-        self.parts += 1
-
-    def replay(self):
-        pass
+    READ, CASES = READ[:4], [(5, "ram", None), (16, "", ASKED)]
 
 
 @pytest.fixture(scope="module")
@@ -46,25 +30,23 @@ def model(tmp_path_factory):
     return slim(tmp_path_factory.mktemp("slim"), (1, 3))
 
 
-def _texts(model, slots, *, graphs=True, table="", resident=lambda tier, turn: None):  # noqa: ARG005
+def _texts(model, slots, *, patch=None, table="", costs=None, resident=lambda tier, turn: None):  # noqa: ARG005
     """Residuals of all that is read, what two conversations keep of it, and what happened meanwhile."""
-    with network(model, slots, graphs=graphs, table=table) as (net, tier, coming):
-        prompt = net.ops._prompt
-        if graphs and not NATIVE:
-            prompt._graphs = True
+    with network(model, slots, graphs=patch is not None, table=table) as (net, tier, coming):
+        if patch is not None and not NATIVE:
+            recorded(net.ops, patch)
+        if coming is not None and costs is not None:
+            coming._costs = costs
         states, found = [net.new_state(), net.new_state()], []
         for turn, (whose, ids) in enumerate(READ):
             resident(tier, turn)
-            if graphs and not NATIVE:  # every one is recorded: nothing else would run
-                prompt._met.add((16, 0))
-                prompt._recorded.clear()
             found.append(net.read(states[whose], list(ids)).clone())
-        return found, [state_of(state) for state in states], prompt, coming
+        return found, [state_of(state) for state in states], net.ops._prompt, coming
 
 
 @pytest.fixture(scope="module")
 def expected(model):
-    found, kept, prompt, _ = _texts(model, None, graphs=False)
+    found, kept, prompt, _ = _texts(model, None)
     assert not prompt._kept
     return found, kept
 
@@ -75,24 +57,23 @@ def _same(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("slots", "table"), CASES)
-def test_records_give_the_bytes_of_launches_one_by_one(model, expected, monkeypatch, slots, table):
+@pytest.mark.parametrize(("slots", "table", "costs"), CASES)
+def test_records_give_the_bytes_of_launches_one_by_one(model, expected, monkeypatch, slots, table, costs):
     """Nothing, some or all of the experts missing; none of them stays where it was."""
-    if not NATIVE:
-        monkeypatch.setattr(prompts, "Recording", Once)
 
     def moved(tier, turn):
         """Others have slots, or nobody has for a while: who lacked nothing when it was recorded does later."""
         if tier is not None:
-            tier.cache.resize(0, (slots, 1, slots, 3, slots)[turn])
+            tier.cache.resize(0, (slots, slots, 1, 3, slots)[turn])
             tier.fill()
 
-    found, kept, prompt, coming = _texts(model, slots, table=table, resident=moved)
+    found, kept, prompt, coming = _texts(model, slots, patch=monkeypatch, table=table, costs=costs, resident=moved)
     assert list(prompt._recorded) == [(16, 0)]
     assert slots is None or coming.brought > 0
+    assert slots is None or coming.asked == (len(READ) if costs is ASKED else 0)
     _same((found, kept), expected)
+    recording, _ = prompt._recorded[16, 0]
     if NATIVE:
-        recording, _ = prompt._recorded[16, 0]
         between = (2 if table else 0) + (0 if slots is None else 4)
         assert len(recording._graphs) == 1 + between
         assert len(recording._steps) == 1 + 2 * between
