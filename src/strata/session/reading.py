@@ -21,8 +21,9 @@ from torch import Tensor
 
 from strata.model.memory import Memory
 from strata.session import checksum
-from strata.session.packing import Bytes, unpack
+from strata.session.packing import unpack
 from strata.session.pieces import BLOCK, Piece
+from strata.session.planes import Bytes
 
 READERS = 4
 """Requests under way at once, of all files together."""
