@@ -21,6 +21,7 @@ PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
 PACKED = ("tests/session/test_packed.py",)
+PLANES = ("tests/session/test_planes.py",)
 READ_FILES = ("tests/session/test_reading.py", "-k", "buffers")
 FOLDER = ("tests/session/test_folder.py", "-k", "came_out")
 STREAMED = ("tests/ops/prompt/stream/test_streaming.py",)
@@ -386,18 +387,49 @@ MEMORY = (
         ("tests/ops/tiers/test_layers.py", "-k", "downs"),
     ),
     _m(
-        "files: frames and what fills their blocks are not summed up",
+        "files: what a file has of a piece is not summed up",
         "session/packing.py",
-        "(stored[piece.rest :].data,)",
-        "()",
+        "if summed(stored.data) != piece.sum:",
+        "if False:",
+        PACKED,
+    ),
+    _m(
+        "files: a sum is compared after unpacking",
+        "session/packing.py",
+        "    if summed(stored.data) != piece.sum:",
+        "    if not piece.whole:\n"
+        "        _unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane)\n"
+        "    if summed(stored.data) != piece.sum:",
+        PACKED,
+    ),
+    _m("files: a frame needs no checksum", "session/packing.py", " or not begin[-1] & CHECKED", "", PACKED),
+    _m(
+        "files: frames have no checksum",
+        "session/packing.py",
+        "zstd.CompressionParameter.checksum_flag: 1",
+        "zstd.CompressionParameter.checksum_flag: 0",
         PACKED,
     ),
     _m(
         "files: the second plane first",
-        "session/packing.py",
-        "plane[:] = contents[i::width]",
-        "plane[:] = contents[i ^ 1 :: width]",
+        "session/planes.py",
+        "contents[4 * i + 1] = lower[count + i]\n                contents[4 * i + 2] = lower[2 * count + i]",
+        "contents[4 * i + 2] = lower[count + i]\n                contents[4 * i + 1] = lower[2 * count + i]",
         PACKED,
+    ),
+    _m(
+        "files: planes are put together with whatever lengths",
+        "session/planes.py",
+        " or len(lower) != len(top) * (width - 1) or len(contents) != len(top) * width",
+        "",
+        PLANES,
+    ),
+    _m(
+        "files: loops are compiled in the middle of an answer",
+        "session/folder.py",
+        "        packing.prepare()\n",
+        "",
+        PLANES,
     ),
     _m("files: a frame may hold more than its piece", "session/packing.py", "max_length=size", "max_length=-1", PACKED),
     _m("files: a frame that does not end is one", "session/packing.py", "or not unpacker.eof ", "", PACKED),

@@ -266,11 +266,11 @@ def test_files_of_an_older_format_are_left_alone(place, caplog) -> None:
     file = first.save(*part(1))
     first.close()
     whole = bytearray(file.path.read_bytes())
-    whole[8] = 3
+    whole[8] = 4
     file.path.write_bytes(whole)
     second = opened(place)
     assert list(second.scan()) == []
-    assert "it has format version 3; this program reads version 4" in caplog.text
+    assert "it has format version 4; this program reads version 5" in caplog.text
     assert second.bytes == file.bytes
     second.close()
     assert file.path.exists()

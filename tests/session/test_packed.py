@@ -1,5 +1,6 @@
 """Files whose pieces are packed: the same bytes come back, or a reason, whatever was written or done to a file."""
 
+import contextlib
 import io
 import logging
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import tracemalloc
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -145,7 +147,9 @@ def test_a_file_by_hand(whole) -> None:
             planes = [piece[i * numbers : (i + 1) * numbers] for i in range(width - 1)]
             piece = b"".join(bytes(number) for number in zip(*planes, zstd.decompress(frame[:packed]), strict=True))
             assert not any(frame[packed:])
-        assert digest == blake2b(piece + frame, digest_size=32).digest()
+            assert frame[:4] == b"\x28\xb5\x2f\xfd"
+            assert frame[4] & 4, "it has a checksum, which decompress() looked at"
+        assert digest == blake2b(whole[first:behind], digest_size=32).digest()
         payload += piece
     assert payload == b"".join(raw(t) + bytes(-t.nbytes % 64) for t in TENSORS.values())
     assert {width for width, _, _ in entries} == {1, 2, 4}
@@ -310,12 +314,23 @@ def test_no_table_makes_a_piece_longer_than_it_is() -> None:
         pieces_of(ENTRY.pack(4, 1, bytes(32)), 66, 4096)
 
 
+def framed(contents: bytes, *, checked: bool = True, **options: int) -> bytes:
+    """A frame."""
+    chosen = {zstd.CompressionParameter[name]: value for name, value in options.items()}
+    return zstd.compress(contents, options=chosen | {zstd.CompressionParameter.checksum_flag: int(checked)})
+
+
+def piece_of(frame: bytes, sum_of: bytes | None = None) -> tuple[Piece, np.ndarray]:
+    """A piece of zeros but for a frame, and what the file has of it; its sum fits, or is that of other bytes."""
+    piece = Piece(0, PIECE, 4096, 2, len(frame))
+    stored = np.zeros(piece.stored, np.uint8)
+    stored[piece.rest : piece.rest + len(frame)] = np.frombuffer(frame, np.uint8)
+    return replace(piece, sum=blake2b(stored if sum_of is None else sum_of, digest_size=32).digest()), stored
+
+
 def test_a_frame_that_holds_too_much_takes_no_memory() -> None:
     for size in (PIECE // 2 + 1, 64 << 20):
-        frame = np.frombuffer(zstd.compress(bytes(size)), np.uint8)
-        piece = Piece(0, PIECE, 4096, 2, len(frame))
-        stored = np.zeros(piece.stored, np.uint8)
-        stored[piece.rest : piece.rest + len(frame)] = frame
+        piece, stored = piece_of(framed(bytes(size)))
         tracemalloc.start()
         try:
             with pytest.raises(StoredFileError, match="does not unpack to 16384 bytes"):
@@ -327,30 +342,58 @@ def test_a_frame_that_holds_too_much_takes_no_memory() -> None:
 
 def frame_of_a_window(bits: int) -> bytes:
     """That would be unpacked, but with so much memory."""
-    packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: bits})
+    options = {zstd.CompressionParameter.window_log: bits, zstd.CompressionParameter.checksum_flag: 1}
+    packer = zstd.ZstdCompressor(options=options)
     return packer.compress(bytes(PIECE // 2), packer.FLUSH_BLOCK) + packer.flush()
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "why"),
     [
-        b"",
-        b"no frame",
-        zstd.compress(bytes(PIECE // 2)) + b"\0",
-        zstd.compress(bytes(PIECE // 2))[:-1],
-        zstd.compress(bytes(PIECE // 2 - 1)),
-        2 * zstd.compress(bytes(PIECE // 4)),
-        b"\x50\x2a\x4d\x18\x04\0\0\0none",  # a frame that is to be skipped
-        frame_of_a_window(27),
+        (b"", "is no frame with a checksum"),
+        (b"no frame", "is no frame with a checksum"),
+        (b"\x28\xb5\x2f\xfd", "is no frame with a checksum"),
+        (b"\x28\xb5\x2f\xfd\x04", "does not unpack to 16384 bytes"),
+        (framed(bytes(PIECE // 2)) + b"\0", "does not unpack to 16384 bytes"),
+        (framed(bytes(PIECE // 2))[:-1], "does not unpack to 16384 bytes"),
+        (framed(bytes(PIECE // 2 - 1)), "does not unpack to 16384 bytes"),
+        (2 * framed(bytes(PIECE // 4)), "does not unpack to 16384 bytes"),
+        (b"\x50\x2a\x4d\x18\x04\0\0\0none", "is no frame with a checksum"),  # one that is to be skipped
+        (frame_of_a_window(27), "cannot be unpacked"),
+        (framed(bytes(PIECE // 2), checked=False), "is no frame with a checksum"),
+        (framed(bytes(PIECE // 2), checked=False) + b"sums", "is no frame with a checksum"),
     ],
-    ids=range(8),
+    ids=range(12),
 )
-def test_what_is_no_frame_of_the_top_bytes_is_refused(frame) -> None:
-    piece = Piece(0, PIECE, 4096, 2, len(frame))
-    stored = np.zeros(piece.stored, np.uint8)
-    stored[piece.rest : piece.rest + len(frame)] = np.frombuffer(frame, np.uint8)
-    with pytest.raises(StoredFileError, match="unpack"):
+def test_what_is_no_frame_of_the_top_bytes_is_refused(frame, why) -> None:
+    piece, stored = piece_of(frame)
+    with pytest.raises(StoredFileError, match=why):
         packing.unpack(piece, stored, np.empty(PIECE, np.uint8))
+
+
+def test_a_sound_sum_of_a_frame_that_unpacks_to_something_else_is_not_enough() -> None:
+    """What is behind the sum, a processor that unpacks wrongly for example, is for the frame's own checksum to find."""
+    top = np.abs(normal(PIECE // 2, torch.bfloat16).view(torch.uint8).numpy()[1::2]).tobytes()
+    frame, wrong = framed(top, compression_level=1, hash_log=6), 0
+    for at in range(5, len(frame), 7):
+        damaged = bytearray(frame)
+        damaged[at] ^= 1 << at % 8
+        piece, stored = piece_of(bytes(damaged))
+        with pytest.raises(StoredFileError, match="unpack"):
+            packing.unpack(piece, stored, np.empty(PIECE, np.uint8))
+        damaged[4] &= ~4  # and without being looked at
+        with contextlib.suppress(zstd.ZstdError):
+            wrong += zstd.decompress(damaged[:-4]) != top
+    assert wrong > 100, "many of these frames are sound but for that"
+
+
+def test_nothing_is_unpacked_before_its_sum_was_compared(monkeypatch) -> None:
+    piece, stored = piece_of(framed(bytes(PIECE // 2)), b"other bytes")
+    monkeypatch.setattr(packing, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
+    contents = np.full(PIECE, 7, np.uint8)
+    with pytest.raises(StoredFileError, match="its checksum does not fit"):
+        packing.unpack(piece, stored, contents)
+    assert (contents == 7).all()
 
 
 def test_without_zstd_pieces_are_written_as_they_are_and_packed_ones_are_a_miss(

@@ -34,13 +34,14 @@ from strata.session import checksum, packing
 from strata.session.checksum import DIGEST, summed
 from strata.session.errors import StoredFileError
 from strata.session.pieces import BLOCK, Piece, pieces_of, table, table_bytes
+from strata.session.planes import Bytes
 from strata.session.reading import Hands, Reading
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"StrataKV"
-VERSION = 4
+VERSION = 5
 FIXED = struct.Struct("<8sIIQ")
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""
@@ -202,7 +203,7 @@ def read(path: "Path", memory: Memory = PLAIN) -> tuple[Header, bytes, dict[str,
     return coming.header, coming.digest, coming.tensors()
 
 
-def _contents(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[tuple[packing.Bytes, int]]:
+def _contents(header: Header, tensors: Mapping[str, Tensor]) -> Iterator[tuple[Bytes, int]]:
     """The payload's pieces, each until the next one is asked for, and how many bytes most of its numbers have."""
     piece = np.empty(checksum.PIECE, np.uint8)
     filled, widths = 0, Counter[int]()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from strata.errors import StrataError
 from strata.model.memory import PLAIN, Memory
-from strata.session import fileformat
+from strata.session import fileformat, packing
 from strata.session.checksum import DIGEST
 from strata.session.errors import StoredFileError
 from strata.session.fileformat import Coming, Header
@@ -81,6 +81,7 @@ class Folder:
         Raises:
             StrataError: it cannot be made, read or written, or another process has it.
         """
+        packing.prepare()
         self.path = path
         self.fingerprint = fingerprint
         self._reserve = reserve

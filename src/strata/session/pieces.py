@@ -2,7 +2,7 @@
 
     0    4   bytes of a number, 2 or 4; 1 for a piece that is stored as it is      all numbers little-endian
     4    4   bytes of the frame that the top bytes are packed to; 0 for a piece that is stored as it is
-    8    32  BLAKE2b of the piece (`strata.session.packing`)
+    8    32  BLAKE2b of what the file has of the piece
 
 Where a piece lies and how long it is there follows from these, so no entry can make anybody read or take more memory
 than the payload is long.
@@ -35,7 +35,7 @@ class Piece:
         place: its first byte in the file.
         width: bytes of a number; 1 if it is stored as it is.
         packed: bytes of the frame.
-        sum: BLAKE2b.
+        sum: BLAKE2b of its bytes in the file.
     """
 
     first: int

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from strata.model.memory import Memory
 from strata.session import checksum
-from strata.session.packing import Bytes, unpack
+from strata.session.packing import unpack
 from strata.session.pieces import BLOCK, Piece
+from strata.session.planes import Bytes
 
 READERS = 4
 """Requests under way at once, of all files together."""
@@ -30,7 +31,7 @@ READERS = 4
 REQUEST = 1 << 20
 """Bytes of one. A file of no more is read at once: threads would take longer to begin."""
 
-SUMMERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+SUMMERS = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 """Threads that unpack and sum up what was read, each some 0.6 GB/s of what comes out."""
 
 BUFFERS = READERS + SUMMERS
