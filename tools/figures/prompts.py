@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from figures.arms import Arm
+from figures.arms import Arm, used
 from figures.session import Session, synchronise
 from figures.summary import median
 from figures.windows import ids, learn, windows
@@ -70,7 +70,8 @@ def cap24(session: Session) -> dict[str, Any]:
         if turn >= 0:
             found["medians"] = {tokens: median(some) for tokens, some in found["rounds"].items()}
             session.keep(found)
-    return found | {"borrowing": [borrowing(session, arm, turn) for turn in range(2)]}
+    found["borrowing"] = [borrowing(session, arm, turn) for turn in range(2)]
+    return found | {"used_gb": round(used(session.model) / 1e9, 2)}  # CUDA's own and all records among it
 
 
 def borrowing(session: Session, arm: Arm, turn: int) -> dict[str, Any]:
