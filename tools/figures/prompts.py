@@ -55,7 +55,7 @@ def cap24(session: Session) -> dict[str, Any]:
     sizes, device = session.sizes, session.device
     if "learning" not in arm.extra:  # windows before this part have taught the slots, if they ran in this process
         learn(session, "cap24", arm)
-    coming = arm.coming
+    coming, before = arm.coming, used(session.model)
     found: dict[str, Any] = {"facts": arm.facts, "placed": arm.placed, "learning": arm.extra["learning"]}
     found |= {"rounds": {}, "brought": {}, "asked": {}}
     for turn in session.rounds():
@@ -71,7 +71,7 @@ def cap24(session: Session) -> dict[str, Any]:
             found["medians"] = {tokens: median(some) for tokens, some in found["rounds"].items()}
             session.keep(found)
     found["borrowing"] = [borrowing(session, arm, turn) for turn in range(2)]
-    return found | {"used_gb": round(used(session.model) / 1e9, 2)}  # CUDA's own and all records among it
+    return found | {"grown_gb": round((used(session.model) - before) / 1e9, 3)}  # records and what they work in
 
 
 def borrowing(session: Session, arm: Arm, turn: int) -> dict[str, Any]:
