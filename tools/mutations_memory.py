@@ -92,7 +92,7 @@ MEMORY = (
     _m(
         "records: who lacks nothing when it is recorded never will",
         "ops/prompt/ops.py",
-        "if self._recording is not None or self.streaming.lacks(number):",
+        "if self._records.making is not None or self.streaming.lacks(number):",
         "if self.streaming.lacks(number):",
         RECORDS,
     ),

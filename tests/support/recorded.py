@@ -80,8 +80,8 @@ def _again(first: Any, now: Any) -> None:
 
 def recorded(ops: GpuOps, monkeypatch: Any) -> None:
     """Let windows and short prompts be recorded when their shape is met the second time, as on a GPU."""
-    for module in ("gpu", "prompt"):
-        monkeypatch.setattr(f"strata.ops.{module}.ops.Recording", Recording)
+    for module in ("gpu.ops", "prompt.records"):
+        monkeypatch.setattr(f"strata.ops.{module}.Recording", Recording)
     ops._graphs = True
     if ops._prompt is not None:
         ops._prompt._graphs = True

@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from strata.ops.prompt.records import Records
 from strata.ops.prompt.stream.split import Costs
 from support.launch import NATIVE
 from support.recorded import recorded
@@ -68,12 +69,33 @@ def test_records_give_the_bytes_of_launches_one_by_one(model, expected, monkeypa
             tier.fill()
 
     found, kept, prompt, coming = _texts(model, slots, patch=monkeypatch, table=table, costs=costs, resident=moved)
-    assert list(prompt._recorded) == [(16, 0)]
+    assert list(prompt._records.done) == [(16, 0)]
     assert slots is None or coming.brought > 0
     assert slots is None or coming.asked == (len(READ) if costs is ASKED else 0)
     _same((found, kept), expected)
-    recording, _ = prompt._recorded[16, 0]
+    recording, _ = prompt._records.done[16, 0]
     if NATIVE:
         between = (2 if table else 0) + (0 if slots is None else 4)
         assert len(recording._graphs) == 1 + between
         assert len(recording._steps) == 1 + 2 * between
+
+
+@pytest.mark.slow
+def test_where_memory_is_full_nothing_more_is_recorded(model, expected, monkeypatch, caplog):
+    """It was all the same to who needs no record; whoever looks for a reason finds one, once."""
+    before = Records._made
+
+    def refuse(records, body):
+        def torn():
+            body()
+            raise torch.OutOfMemoryError("no 5 bytes are free\nand much more")
+
+        return before(records, torn)
+
+    monkeypatch.setattr(Records, "_made", refuse)
+    found, kept, prompt, _ = _texts(model, 5, patch=monkeypatch)
+    _same((found, kept), expected)
+    assert not prompt._records.done
+    (said,) = [record.getMessage() for record in caplog.records if "no memory to record" in record.getMessage()]
+    assert "behind 0:" in said
+    assert said.endswith("(no 5 bytes are free)")

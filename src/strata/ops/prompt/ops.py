@@ -19,7 +19,6 @@ from strata.model.config import ModelConfig
 from strata.model.ops import Segment
 from strata.ops.experts.slots import Slots
 from strata.ops.gpu.pool import GpuState, Pool
-from strata.ops.gpu.record import Recording
 from strata.ops.gpu.size import PART, ROOM, SCORES, USUAL, widest
 from strata.ops.gpu.upload import DeviceGdn, DeviceMoe, DeviceTable
 from strata.ops.matvec.triton import arch
@@ -29,6 +28,7 @@ from strata.ops.ngram.host import HostTable
 from strata.ops.prompt import attention, delta, grouped, heads, prepare, product, streams
 from strata.ops.prompt.batch import PromptBatch, PromptPass, PromptRows, PromptStreams
 from strata.ops.prompt.matrices import OPTIONS, Matrices
+from strata.ops.prompt.records import Records
 from strata.ops.prompt.stream.streaming import Room, Streaming, streamed_rows
 from strata.ops.prompt.tiles import attention_tile, low_tile, mean_tile
 from strata.ops.qsa.choose import choose
@@ -73,10 +73,8 @@ class Prompt:
         self._branch: torch.cuda.Stream | None = None
         self._graphs = graphs and self._arch > 0
         self._kept: dict[tuple[int, int], PromptBatch] = {}
-        self._recorded: dict[tuple[int, int], tuple[Recording, Tensor]] = {}
-        self._met: set[tuple[int, int]] = set()
-        self._recording: Recording | None = None  # that is being made
-        self._room: Room | None = None  # of its layers' experts
+        self._records = Records()
+        self._room: Room | None = None  # of the layers' experts in the record that is being made
         self.streaming: Streaming | None = None
         self.most = USUAL
         self.part = PART
@@ -136,44 +134,30 @@ class Prompt:
         body: Callable[[], PromptStreams],
         head: Any,  # noqa: ARG002  # of the last row only
     ) -> PromptStreams:
-        """See `Ops.replay`. A short pass is recorded when its shape is met the second time.
-
-        What the host does in between, for experts and n-grams that are not on the device, parts the record. Records
-        share their memory, so what one leaves is copied before another runs.
-        """
+        """See `Ops.replay`. A short pass is recorded; what it leaves is copied before another record runs."""
         shape = batch.room, batch.blocks
         if self.streaming is not None:
             assert batch.segment is not None
             self.streaming.begin(len(batch.segment.ids))
         if self._kept.get(shape) is not batch:
             return body()
-        if shape not in self._recorded and shape not in self._met:
-            self._met.add(shape)
+        x = self._records.run(shape, lambda: self._recordable(batch, body))
+        if x is None:
             return body()
-        if shape not in self._recorded:
-            self._recorded[shape] = self._record(batch, body)
-        recording, x = self._recorded[shape]
-        recording.replay()
         return PromptStreams(x[: len(batch.segment.ids)].clone() if batch.segment else x, batch.counts)
 
-    def _record(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> tuple[Recording, Tensor]:
-        recording = self._recording = Recording(next((one for one, _ in self._recorded.values()), None))
-        try:
-            with recording.capture():
-                if self.streaming is not None:
-                    # Of all layers: each would else have its own, for the host's part of a record holds on to it.
-                    rows = grouped.ordered_room(batch.room, self._c.H, self._device)
-                    self._room = Room(rows, self._half(batch.room * self._c.moe.topk, self._c.H))
-                return recording, self.settled(body())
-        finally:
-            self._recording = self._room = None
+    def _recordable(self, batch: PromptBatch, body: Callable[[], PromptStreams]) -> Tensor:
+        """What a body leaves, with memory for experts that all layers share.
 
-    def _between(self, action: Callable[[], None]) -> None:
-        """The host does something here, in a record each time that it is run again."""
-        if self._recording is None:
-            action()
-        else:
-            self._recording.host(action)
+        Each would else have its own, for the host's part of a record holds on to it.
+        """
+        if self.streaming is not None:
+            rows = grouped.ordered_room(batch.room, self._c.H, self._device)
+            self._room = Room(rows, self._half(batch.room * self._c.moe.topk, self._c.H))
+        try:
+            return self.settled(body())
+        finally:
+            self._room = None
 
     def passes(self, batch: PromptBatch, residual: PromptStreams) -> list[PromptPass]:
         """See `Ops.passes`."""
@@ -395,10 +379,10 @@ class Prompt:
         chosen, shares, shared = route
         if self.streaming is not None:
             number = self.streaming.number(w)
-            if self._recording is not None or self.streaming.lacks(number):  # who lacks some now may not later
+            if self._records.making is not None or self.streaming.lacks(number):  # who lacks some now may not later
                 y, common = streamed_rows(
                     self.streaming, number, w.slots, m.half, m.counts, chosen, lambda: self._common(m, w.shared),
-                    self._between, self._room,
+                    self._records.between, self._room,
                 )  # fmt: skip
                 return grouped.combined(y, shares, common, shared, m.counts)
         y, common = self._beside(
@@ -455,7 +439,7 @@ class Prompt:
         if not isinstance(w.table, HostTable):
             return numbers
         table, asked = w.table, Asking()
-        self._between(lambda: asked.begin(table, wanted[: batch.rows]))
+        self._records.between(lambda: asked.begin(table, wanted[: batch.rows]))
         return batch, asked
 
     def ngram_rows(self, asked: tuple[PromptBatch, Any], w: weights.Ple) -> PromptRows:
@@ -472,7 +456,7 @@ class Prompt:
 
     def _answered(self, batch: PromptBatch, asked: "Asking", table: HostTable) -> Tensor:
         """float32 [room, ..], n-grams of all tokens that there are."""
-        if self._recording is None:
+        if self._records.making is None:
             return asked.answer(table, batch.rows)
         assert self._c.ple is not None
         x = torch.zeros((batch.room, self._c.ple.rows_per_token * table.shape[1]), device=self._device)
@@ -480,7 +464,7 @@ class Prompt:
         def arrive() -> None:
             x[: batch.rows].copy_(asked.answer(table, batch.rows))
 
-        self._recording.host(arrive)
+        self._records.between(arrive)
         return x
 
     def ngram_gate(self, residual: PromptStreams, e: PromptRows, w: weights.Ple) -> PromptRows:  # noqa: ARG002  # later
