@@ -401,6 +401,13 @@ MEMORY = (
         "",
         PLANES,
     ),
+    _m(
+        "memory: large pieces are of small pages",
+        "model/memory.py",
+        "if nbytes >= LARGE:",
+        "if False:",
+        ("tests/model/test_memory.py",),
+    ),
     _m("files: a frame may hold more than its piece", "session/packing.py", "min(PART, left)", "-1", PACKED),
     _m("files: all parts of a piece lie at its beginning", "session/packing.py", "first += len(top)", "pass", PACKED),
     _m("files: a frame that does not end is one", "session/packing.py", "left or not unpacker.eof ", "left ", PACKED),

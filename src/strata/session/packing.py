@@ -38,8 +38,8 @@ WINDOW = 17
 
 PART = 256 << 10
 """Bytes that are unpacked at a time. A plane of 2 MiB at once is memory that glibc may take from the system for each
-piece and give back, which was 1,190 page faults a piece and 1.6 times the time. So small a part stays with its thread and
-in the processor's cache, and holds others up less: zstd's module copies what came with the interpreter's lock."""
+piece and give back: 1,190 page faults a piece and 1.6 times the time. So small a part stays with its thread and in the
+processor's cache, and holds others up less: zstd's module copies what came with the interpreter's lock."""
 
 MAGIC, CHECKED = b"\x28\xb5\x2f\xfd", 1 << 2
 """What a frame begins with, and the bit of the next byte that says it ends with a checksum: XXH64 of what it holds, of
