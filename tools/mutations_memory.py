@@ -398,7 +398,7 @@ MEMORY = (
         "session/packing.py",
         "    if summed(stored.data) != piece.sum:",
         "    if not piece.whole:\n"
-        "        _unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane)\n"
+        "        list(_unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane))\n"
         "    if summed(stored.data) != piece.sum:",
         PACKED,
     ),
@@ -413,14 +413,14 @@ MEMORY = (
     _m(
         "files: the second plane first",
         "session/planes.py",
-        "contents[4 * i + 1] = lower[count + i]\n                contents[4 * i + 2] = lower[2 * count + i]",
-        "contents[4 * i + 2] = lower[count + i]\n                contents[4 * i + 1] = lower[2 * count + i]",
+        "second, third = lower[count + first :], lower[2 * count + first :]",
+        "third, second = lower[count + first :], lower[2 * count + first :]",
         PACKED,
     ),
     _m(
         "files: planes are put together with whatever lengths",
         "session/planes.py",
-        " or len(lower) != len(top) * (width - 1) or len(contents) != len(top) * width",
+        " or not 0 <= first <= count - len(top)",
         "",
         PLANES,
     ),
@@ -431,8 +431,16 @@ MEMORY = (
         "",
         PLANES,
     ),
-    _m("files: a frame may hold more than its piece", "session/packing.py", "max_length=size", "max_length=-1", PACKED),
-    _m("files: a frame that does not end is one", "session/packing.py", "or not unpacker.eof ", "", PACKED),
+    _m(
+        "memory: large pieces are of small pages",
+        "model/memory.py",
+        "if nbytes >= LARGE:",
+        "if False:",
+        ("tests/model/test_memory.py",),
+    ),
+    _m("files: a frame may hold more than its piece", "session/packing.py", "min(PART, left)", "-1", PACKED),
+    _m("files: all parts of a piece lie at its beginning", "session/packing.py", "first += len(top)", "pass", PACKED),
+    _m("files: a frame that does not end is one", "session/packing.py", "left or not unpacker.eof ", "left ", PACKED),
     _m(
         "files: a table is believed before its checksum is",
         "session/fileformat.py",

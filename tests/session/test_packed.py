@@ -35,6 +35,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 def small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checksum, "PIECE", PIECE)
+        patch.setattr(packing, "PART", 3000)  # several a piece, the last one shorter
         patch.setattr(reading, "REQUEST", 8 << 10)
         yield
 
@@ -330,7 +331,7 @@ def piece_of(frame: bytes, sum_of: bytes | None = None) -> tuple[Piece, np.ndarr
 
 def test_a_frame_that_holds_too_much_takes_no_memory() -> None:
     for size in (PIECE // 2 + 1, 64 << 20):
-        piece, stored = piece_of(framed(bytes(size)))
+        piece, stored = piece_of(framed(bytes(size), window_log=packing.WINDOW))
         tracemalloc.start()
         try:
             with pytest.raises(StoredFileError, match="does not unpack to 16384 bytes"):
@@ -360,10 +361,11 @@ def frame_of_a_window(bits: int) -> bytes:
         (2 * framed(bytes(PIECE // 4)), "does not unpack to 16384 bytes"),
         (b"\x50\x2a\x4d\x18\x04\0\0\0none", "is no frame with a checksum"),  # one that is to be skipped
         (frame_of_a_window(27), "cannot be unpacked"),
+        (frame_of_a_window(18), "cannot be unpacked"),
         (framed(bytes(PIECE // 2), checked=False), "is no frame with a checksum"),
         (framed(bytes(PIECE // 2), checked=False) + b"sums", "is no frame with a checksum"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_what_is_no_frame_of_the_top_bytes_is_refused(frame, why) -> None:
     piece, stored = piece_of(frame)

@@ -3,15 +3,23 @@
 A device may have a kind of its own, from which its copies are faster (`strata.ops.gpu.blocks`).
 """
 
+import ctypes
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 ALIGN = 64
 """Bytes; each tensor of a run begins at a multiple of it."""
+
+
+LARGE = 4 << 20
+"""Bytes from which huge pages are worth asking for: with pages of 4 KiB a conversation that came back met 240,000 page
+faults a GB, 0.4 s of a processor's time."""
 
 
 class Memory(Protocol):
@@ -49,7 +57,10 @@ class Plain:
     def empty(self, nbytes: int, *, later: bool = False) -> Tensor:
         """See `Memory.empty`."""
         del later
-        return torch.empty(nbytes, dtype=torch.uint8)
+        memory = torch.empty(nbytes, dtype=torch.uint8)
+        if nbytes >= LARGE:
+            _ask_for_huge_pages(memory)
+        return memory
 
     def ready(self, memory: Tensor) -> None:
         """There is nothing to do."""
@@ -65,6 +76,19 @@ class Plain:
 
 
 PLAIN = Plain()
+
+
+def _ask_for_huge_pages(memory: Tensor) -> None:
+    """For all whole pages of it. A system that has none says so, and nothing is lost."""
+    first = -(-memory.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (memory.data_ptr() + memory.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        _library().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+
+
+@cache
+def _library() -> Any:
+    return ctypes.CDLL(None)
 
 
 def layout(tensors: Iterable[tuple[torch.dtype, Sequence[int]]]) -> tuple[list[int], int]:

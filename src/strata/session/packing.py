@@ -10,6 +10,7 @@ checksum, so each frame must have one.
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -32,8 +33,13 @@ LEVEL, HASH = 1, 6
 numbers in bfloat16 0.335 of the top bytes is left, packed at 0.9 GB/s and unpacked at 2.2; the frame's checksum
 makes it 0.85 and 1.9. With the level's own table matches by chance are taken: 0.366, 0.3 GB/s and 1.3."""
 
-WINDOW = 22
-"""Two's logarithm of the bytes that a frame may have unpacking keep at hand."""
+WINDOW = 17
+"""Two's logarithm of the bytes that a frame may have unpacking keep at hand: as many as a block of zstd's has."""
+
+PART = 256 << 10
+"""Bytes that are unpacked at a time. A plane of 2 MiB at once is memory that glibc may take from the system for each
+piece and give back: 1,190 page faults a piece and 1.6 times the time. So small a part stays with its thread and in the
+processor's cache, and holds others up less: zstd's module copies what came with the interpreter's lock."""
 
 MAGIC, CHECKED = b"\x28\xb5\x2f\xfd", 1 << 2
 """What a frame begins with, and the bit of the next byte that says it ends with a checksum: XXH64 of what it holds, of
@@ -82,13 +88,15 @@ def unpack(piece: Piece, stored: Bytes, contents: Bytes) -> None:
         contents: uint8 [piece.size], where they are to be.
 
     Raises:
-        StoredFileError: they are not what was written. Then nothing was made of them.
+        StoredFileError: they are not what was written, and the contents are worth nothing.
     """
     if summed(stored.data) != piece.sum:
         raise StoredFileError("its checksum does not fit its contents; it is damaged")
     if not piece.whole:
-        top = _unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane)
-        planes.join(stored[: piece.rest], top, piece.width, contents)
+        first = 0
+        for top in _unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane):
+            planes.join(stored[: piece.rest], top, first, piece.width, contents)
+            first += len(top)
 
 
 def _packed(top: Bytes) -> bytes:
@@ -96,14 +104,15 @@ def _packed(top: Bytes) -> bytes:
     options = {
         zstd.CompressionParameter.compression_level: LEVEL,
         zstd.CompressionParameter.hash_log: HASH,
+        zstd.CompressionParameter.window_log: WINDOW,
         zstd.CompressionParameter.checksum_flag: 1,
     }
     frame: bytes = zstd.compress(top.data, options=options)
     return frame
 
 
-def _unpacked(frame: Bytes, size: int) -> Bytes:
-    """What a frame holds, which is no more than so many bytes whatever it says.
+def _unpacked(frame: Bytes, size: int) -> Iterator[Bytes]:
+    """What a frame holds, part by part, which is no more than so many bytes whatever it says.
 
     Raises:
         StoredFileError: it is no frame of so many, or says nothing of its checksum, which then would not be looked at.
@@ -112,13 +121,18 @@ def _unpacked(frame: Bytes, size: int) -> Bytes:
     if begin[:-1] != MAGIC or not begin[-1] & CHECKED:
         raise StoredFileError("a piece of it is no frame with a checksum and cannot be unpacked; it is damaged")
     unpacker = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW})
-    try:
-        found: bytes = unpacker.decompress(frame.data, max_length=size)
-    except zstd.ZstdError as error:
-        raise StoredFileError(f"a piece of it cannot be unpacked ({error}); it is damaged") from error
-    if len(found) != size or not unpacker.eof or unpacker.unused_data:
+    left, more = size, frame
+    while left and not unpacker.eof:
+        try:
+            found = unpacker.decompress(more.data, max_length=min(PART, left))
+        except zstd.ZstdError as error:
+            raise StoredFileError(f"a piece of it cannot be unpacked ({error}); it is damaged") from error
+        if not found:  # the frame is cut off
+            break
+        yield np.frombuffer(found, np.uint8)
+        left, more = left - len(found), frame[:0]
+    if left or not unpacker.eof or unpacker.unused_data:
         raise StoredFileError(f"a piece of it does not unpack to {size} bytes; it is damaged")
-    return np.frombuffer(found, np.uint8)
 
 
 def _can_pack() -> bool:

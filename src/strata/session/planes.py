@@ -36,27 +36,35 @@ def split(contents: Bytes, width: int, planes: Bytes) -> None:
     _splitter()(contents, width, planes)
 
 
-def join(lower: Bytes, top: Bytes, width: int, contents: Bytes) -> None:
-    """Put numbers together.
+def join(lower: Bytes, top: Bytes, first: int, width: int, contents: Bytes) -> None:
+    """Put some numbers together.
 
     Args:
         lower: uint8 [n * (width - 1)], all planes but the last, one after the other.
-        top: uint8 [n], the last one.
+        top: uint8 [m], some of the last one.
+        first: the number whose top byte is the first of them.
         width: bytes of a number.
-        contents: uint8 [n * width], the numbers, is written.
+        contents: uint8 [n * width], the numbers, of which `m` are written.
 
     Raises:
-        ValueError: there is no loop for such numbers, or lengths differ.
+        ValueError: there is no loop for such numbers, or lengths do not fit.
     """
-    if width not in WIDTHS or len(lower) != len(top) * (width - 1) or len(contents) != len(top) * width:
-        raise ValueError(f"{len(lower)} and {len(top)} bytes of planes are not {len(contents)} of numbers of {width}")
-    _joiner()(lower, top, width, contents)
+    count, rest = divmod(len(contents), width)
+    if width not in WIDTHS or rest or len(lower) != count * (width - 1) or not 0 <= first <= count - len(top):
+        raise ValueError(
+            f"{len(lower)} bytes of planes and {len(top)} from {first} on are not {len(contents)} of numbers of {width}"
+        )
+    _joiner()(lower, top, first, width, contents)
 
 
 def prepare() -> None:
-    """Compile the loops, or load them from Numba's cache: half a second once, which no answer should wait for."""
-    _splitter()
-    _joiner()
+    """Compile the loops, or load them from Numba's cache: 0.4 s once, which no answer should wait for.
+
+    Their first calls, in which Numba looks for the loop that fits, take 12 ms, so they are made here.
+    """
+    numbers, room = np.zeros(max(WIDTHS), np.uint8), np.zeros(max(WIDTHS), np.uint8)
+    split(numbers, 2, room)
+    join(room[:2], np.frombuffer(bytes(2), np.uint8), 0, 2, numbers)
 
 
 def _mark() -> str:
@@ -88,23 +96,25 @@ def _splitter() -> Callable[[Bytes, int, Bytes], int]:
 
 
 @cache
-def _joiner() -> Callable[[Bytes, Bytes, int, Bytes], int]:
+def _joiner() -> Callable[[Bytes, Bytes, int, int, Bytes], int]:
     mark = _mark()
 
-    def join(lower, top, width, contents):
+    def join(lower, top, first, width, contents):
         if len(mark) == 0:
             return -1
-        count = len(top)
+        count, numbers = len(contents) // width, contents[first * width :]
+        lowest = lower[first:]
         if width == 2:
-            for i in range(count):
-                contents[2 * i] = lower[i]
-                contents[2 * i + 1] = top[i]
+            for i in range(len(top)):
+                numbers[2 * i] = lowest[i]
+                numbers[2 * i + 1] = top[i]
         else:
-            for i in range(count):
-                contents[4 * i] = lower[i]
-                contents[4 * i + 1] = lower[count + i]
-                contents[4 * i + 2] = lower[2 * count + i]
-                contents[4 * i + 3] = top[i]
+            second, third = lower[count + first :], lower[2 * count + first :]
+            for i in range(len(top)):
+                numbers[4 * i] = lowest[i]
+                numbers[4 * i + 1] = second[i]
+                numbers[4 * i + 2] = third[i]
+                numbers[4 * i + 3] = top[i]
         return count
 
-    return compiled(join, f"int64({READ}, {READ}, int64, {WRITTEN})")
+    return compiled(join, f"int64({READ}, {READ}, int64, int64, {WRITTEN})")

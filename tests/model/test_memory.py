@@ -1,0 +1,34 @@
+"""Memory for what is kept: large pieces of it are of huge pages, where the system has them."""
+
+import mmap
+from pathlib import Path
+
+import pytest
+
+from strata.model.memory import LARGE, PLAIN
+
+MAPS = Path("/proc/self/smaps")
+
+
+def flags(address: int) -> list[str]:
+    """What the system says of the mapping that has an address."""
+    inside = False
+    for line in MAPS.read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            first, end = (int(part, 16) for part in words[0].split("-"))
+            inside = first <= address < end
+        elif inside and words[0] == "VmFlags:":
+            return words[1:]
+    raise AssertionError(hex(address))
+
+
+@pytest.mark.skipif(
+    not (MAPS.exists() and hasattr(mmap, "MADV_HUGEPAGE") and Path("/sys/kernel/mm/transparent_hugepage").exists()),
+    reason="the system has no huge pages, or does not say where",
+)
+def test_large_memory_asks_for_huge_pages() -> None:
+    found = PLAIN.empty(4 * LARGE)
+    found.fill_(7)
+    assert "hg" in flags(found.data_ptr() + found.nbytes // 2)
+    assert len(found) == 4 * LARGE
