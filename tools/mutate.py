@@ -19,6 +19,9 @@ from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mutations.md"
+LONGEST = 900.0
+"""Seconds of tests; the longest that pass take less than two minutes."""
+
 START, END = "<!-- table: python tools/mutate.py -->", "<!-- end of table -->"
 
 
@@ -31,8 +34,9 @@ def green(tests: tuple[str, ...]) -> bool:
 def attempt(mutation: Mutation) -> str:
     """Return "red" if a test noticed, else what went wrong; without a file nothing is changed.
 
-    A process that died of it is red, too. Numba keeps what it compiled by the caller's file and knows nothing of other
-    files that are compiled into it: where one of those is changed, it keeps what it compiles for itself.
+    A process that died of it is red, too, and so is one that never ends. Numba keeps what it compiled by the caller's
+    file and knows nothing of other files that are compiled into it: where one of those is changed, it keeps what it
+    compiles for itself.
     """
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +57,12 @@ def attempt(mutation: Mutation) -> str:
             *("-o", f"pythonpath={source} tests", "--durations=0", *mutation.tests),
         ]
         environment["PYTHONPATH"] = str(source)
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+            )
+        except subprocess.TimeoutExpired:
+            return "red"
         if done.returncode == 1 or done.returncode < 0:
             return "red"
         return "SURVIVED" if done.returncode == 0 else f"pytest stopped with {done.returncode}: {done.stdout[-300:]}"
