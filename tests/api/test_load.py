@@ -234,3 +234,27 @@ def test_names_mean_the_models_in_the_box(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(pebble, "path", lambda _: tmp_path / "gone.gguf")
     with pytest.raises(StrataError, match=r"missing from this installation: no file .*gone\.gguf"):
         strata.load()
+
+
+@pytest.mark.parametrize("process", [False, True])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ram": 10**30}, r"ram must be a positive number of bytes below 2\^62, not 10{30}"),
+        ({"ram": 0}, "ram must be a positive number of bytes"),
+        ({"vram": -1}, r"vram must be a number of bytes below 2\^62, not -1"),
+        ({"headroom": True}, "headroom must be a number of bytes"),
+        ({"context": 10**30}, r"the context must be an integer of at least 2 tokens, and below 2\^40, not 10{30}"),
+        ({"queue": 10**30}, "queue is out of range: 10{30}"),
+    ],
+)
+def test_numbers_that_no_machine_has_are_refused_by_name(tiny, given, said, process) -> None:
+    """Before another process is asked, which could not be sent them."""
+    with pytest.raises(RequestError, match=f"^{said}"):
+        strata.load(tiny, process=process, **given)
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_an_empty_folder_is_not_the_current_one(tiny, process) -> None:
+    with pytest.raises(StrataError, match="folder must be a path, not an empty text"):
+        strata.load(tiny, process=process, folder="").close()

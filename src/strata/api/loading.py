@@ -1,8 +1,10 @@
 """From a file to a model that answers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from strata.api.model import Model
+from strata.errors import RequestError
 from strata.loading.cache import check_kv
 from strata.loading.device import AUTO, check_device
 from strata.loading.files import ModelFile
@@ -77,7 +79,8 @@ def load(
     check_context(context, rope_scale)
     check_kv(kv)
     check_device(device)
-    check_storage(ram, ngram)
+    check_storage(ram, ngram, vram, headroom)
+    _check_sizes(options)
     file = ModelFile.open(path)
     setup = ModelEngine(
         filename.written(file.path.absolute()),
@@ -100,6 +103,13 @@ def load(
     except BaseException:
         source.close()
         raise
+
+
+def _check_sizes(options: Mapping[str, object]) -> None:
+    """Refuse numbers that no option could have; the rest is looked at where options are known."""
+    for name, value in options.items():
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise RequestError(f"{name} is out of range: {value}")
 
 
 def _inside(file: ModelFile, setup: ModelEngine, on_load: OnLoad | None) -> Source:

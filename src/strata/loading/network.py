@@ -132,7 +132,7 @@ def load_network(
 
     check_threads(threads)
     check_device(device)
-    check_storage(ram, ngram)
+    check_storage(ram, ngram, vram, headroom)
     try:
         own = load_config(file.metadata)
         longest, config = stretched(own, None, rope_scale), cached_as(stretched(own, context, rope_scale), kv)

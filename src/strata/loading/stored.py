@@ -11,14 +11,23 @@ EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down|gate_up)_exps\.weight")
 """Names of routed experts' tensors."""
 
 
-def check_storage(most: int | None, ngram: str | None) -> None:
+MOST = 1 << 62
+"""Bytes. No machine has as many, and numbers between processes have 64 bits."""
+
+
+def check_storage(ram: int | None, ngram: str | None, vram: int | None = None, headroom: int | None = None) -> None:
     """Refuse what makes no sense.
 
     Raises:
-        RequestError: the memory is no positive number of bytes, or there is no such way of reading.
+        RequestError: a piece of memory is no number of bytes, or nothing of RAM is left, or there is no such way
+            of reading.
     """
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise RequestError(f"ram must be a positive number of bytes, not {most!r}")
+    for name, nbytes, least in (("ram", ram, 1), ("vram", vram, 0), ("headroom", headroom, 0)):
+        if nbytes is None:
+            continue
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not least <= nbytes <= MOST:
+            kind = "positive number" if least else "number"
+            raise RequestError(f"{name} must be a {kind} of bytes below 2^62, not {nbytes!r}")
     if ngram is not None and ngram not in MODES:
         raise RequestError(f"rows of the n-gram table are read by {', '.join(MODES)}, not {ngram!r}")
 

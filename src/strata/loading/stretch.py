@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # no torch: a client checks what it asks of another process
 LARGEST = 64.0
 """Largest scale; a model's advertised one is 4."""
 
+MOST = 1 << 40
+"""Tokens; whatever a model was trained for is less."""
+
 
 def check_context(context: int | None, scale: float | None) -> None:
     """Refuse what no model could do.
@@ -24,8 +27,8 @@ def check_context(context: int | None, scale: float | None) -> None:
     Raises:
         RequestError: the context is no integer of at least 2, or the scale no number from 1 to 64.
     """
-    if context is not None and (isinstance(context, bool) or not isinstance(context, int) or context < 2):
-        raise RequestError(f"the context must be an integer of at least 2 tokens, not {context!r}")
+    if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= MOST):
+        raise RequestError(f"the context must be an integer of at least 2 tokens, and below 2^40, not {context!r}")
     if scale is not None and (
         isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale <= LARGEST
     ):

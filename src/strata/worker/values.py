@@ -56,6 +56,8 @@ def options(values: Mapping[str, Any], *, identity: str) -> Options:
     folder = values.get("folder")
     if not isinstance(folder, str | Path | None):
         raise RequestError(f"folder must be a path, not {folder!r}")
+    if folder == "":
+        raise RequestError("folder must be a path, not an empty text; the current folder is '.'")
     kept = None if folder is None else Path(filename.read(str(folder)))
     return Options(**{"identity": identity, **values, "folder": kept})
 
