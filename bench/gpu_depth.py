@@ -12,9 +12,7 @@ random keys and queries.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ sys.path.append(str(ROOT / "src"))  # an arm finds its own checkout's first
 
 import torch
 
+from arms.process import Process
 from strata.model import weights
 from strata.model.config import Gdn, Mixer, ModelConfig, Moe, Qsa, Rope
 from strata.model.forward import segments
@@ -135,43 +134,17 @@ class Work:
         return {name: taken - found["nothing"] for name, taken in found.items()}
 
 
-class Arm:
+class Arm(Process):
     """A process that measures when it is told to."""
 
     def __init__(self, spec: str, rows: list[int]) -> None:
-        self.name, _, rest = spec.partition("=")
+        name, _, rest = spec.partition("=")
         checkout, *constants = rest.split(",")
-        given = json.dumps([dict(_constant(one) for one in constants), rows])
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work", given],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(Path(checkout or ROOT) / "src")},
-        )
-        self.rounds: list[dict[str, float]] = []
-
-    def answer(self) -> dict[str, float]:
-        """The next line it prints."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with {self._process.wait()}")
-        return json.loads(line)
-
-    def measure(self) -> None:
-        """One round."""
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        self.rounds.append(self.answer())
+        super().__init__(name, __file__, checkout, [dict(_constant(one) for one in constants), rows])
 
     def medians(self) -> dict[str, float]:
         """Of all rounds."""
         return {name: round(statistics.median(r[name] for r in self.rounds), 2) for name in self.rounds[0]}
-
-    def end(self) -> None:
-        """No more rounds."""
-        self._process.communicate()
 
 
 def _constant(text: str) -> tuple[str, int]:

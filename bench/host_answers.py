@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ sys.path.append(str(ROOT / "src"))  # an arm finds its own checkout's first
 import numpy as np
 from numba import njit
 
+from arms.process import Process
 from strata.experts.compute import Expert, Stored
 from strata.experts.kernels.memory import call, carray, longs_at, peek
 from strata.experts.misses import HostLoop, Mailbox
@@ -231,33 +231,12 @@ class Work:
         return found
 
 
-class Arm:
+class Arm(Process):
     """A process that measures when it is told to."""
 
     def __init__(self, spec: str, given: dict[str, Any]) -> None:
-        self.name, _, checkout = spec.partition("=")
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work", json.dumps(given)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(Path(checkout or ROOT).resolve() / "src")},
-        )
-        self.rounds: list[dict[str, Any]] = []
-
-    def answer(self) -> Any:
-        """The next line it prints."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with {self._process.wait()}")
-        return json.loads(line)
-
-    def measure(self) -> None:
-        """One round."""
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        self.rounds.append(self.answer())
+        name, _, checkout = spec.partition("=")
+        super().__init__(name, __file__, checkout, given)
 
     def quartiles(self, cell: str, which: str = "host") -> list[float]:
         """Microseconds of all messages of all rounds; three of them, the median in the middle."""
@@ -269,10 +248,6 @@ class Arm:
         pairs = zip(self.rounds, other.rounds, strict=True)
         each = [statistics.median(a[cell]["host"]) - statistics.median(b[cell]["host"]) for a, b in pairs]
         return round(statistics.median(each) / 1e3, 2)
-
-    def end(self) -> None:
-        """No more rounds."""
-        self._process.communicate()
 
 
 def line(points: list[tuple[int, float]]) -> dict[str, float]:

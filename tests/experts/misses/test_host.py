@@ -49,6 +49,23 @@ def _raise(memory, deck, at):
     return int(words[0])
 
 
+def _ended(loop):
+    """Wait until it runs no more."""
+    end = time.monotonic() + LONG
+    while loop.running and time.monotonic() < end:
+        time.sleep(1e-3)
+
+
+def _deadly():
+    """A task's function that ends the thread that runs it."""
+
+    def die(task, first, last):  # noqa: ARG001
+        return lost
+
+    lost = LOST
+    return task_function(die)
+
+
 def _swap_up(loop, code):
     """Let the loop's gates and ups be another function's."""
     loop._desk[answer.UP_CODE_AT] = code
@@ -155,11 +172,7 @@ def test_a_worker_that_dies_is_told_and_replaced(made, threads):
     rng = np.random.default_rng(11)
     deck, memory = made.deck(24, rng), made.memory()
 
-    def die(task, first, last):  # noqa: ARG001
-        return lost
-
-    lost = LOST
-    code = task_function(die)
+    code = _deadly()
     loop = made.loop(memory, threads)
     try:
         at = next(i for i in range(24) if deck.messages[i, :4].view(np.int32)[0] == 1)
@@ -167,9 +180,7 @@ def test_a_worker_that_dies_is_told_and_replaced(made, threads):
         message = _raise(memory, deck, at)
         assert _await(memory, made.mailbox, message) == box.BROKEN
         words[4] = before
-        end = time.monotonic() + LONG
-        while loop.running and time.monotonic() < end:
-            time.sleep(1e-3)
+        _ended(loop)
         fault = loop.fault()
         assert (fault.code, fault.layer) == (box.LOST, 1)
         assert "a worker thread ended in the middle of its work: layer 1, experts" in str(fault)
@@ -185,11 +196,7 @@ def test_a_worker_that_dies_before_h_is_there_holds_nobody(made, threads):
     rng = np.random.default_rng(13)
     deck, memory = made.deck(24, rng), made.memory()
 
-    def die(task, first, last):  # noqa: ARG001
-        return lost
-
-    lost = LOST
-    code = task_function(die)
+    code = _deadly()
     loop = made.loop(memory, threads)
     try:
         before = loop._desk[answer.UP_CODE_AT]
@@ -197,9 +204,7 @@ def test_a_worker_that_dies_before_h_is_there_holds_nobody(made, threads):
             _swap_up(loop, code.address)
             message = _raise(memory, deck, at)
             assert _await(memory, made.mailbox, message) == box.BROKEN
-            end = time.monotonic() + LONG
-            while loop.running and time.monotonic() < end:
-                time.sleep(1e-3)
+            _ended(loop)
             assert loop.fault().code == box.LOST
             _swap_up(loop, before)
             loop.recover()
