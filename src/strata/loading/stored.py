@@ -25,7 +25,7 @@ def check_storage(ram: int | None, ngram: str | None, vram: int | None = None, h
     for name, nbytes, least in (("ram", ram, 1), ("vram", vram, 0), ("headroom", headroom, 0)):
         if nbytes is None:
             continue
-        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not least <= nbytes <= MOST:
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or not least <= nbytes < MOST:
             kind = "positive number" if least else "number"
             raise RequestError(f"{name} must be a {kind} of bytes below 2^62, not {nbytes!r}")
     if ngram is not None and ngram not in MODES:

@@ -27,7 +27,7 @@ def check_context(context: int | None, scale: float | None) -> None:
     Raises:
         RequestError: the context is no integer of at least 2, or the scale no number from 1 to 64.
     """
-    if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= MOST):
+    if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context < MOST):
         raise RequestError(f"the context must be an integer of at least 2 tokens, and below 2^40, not {context!r}")
     if scale is not None and (
         isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale <= LARGEST

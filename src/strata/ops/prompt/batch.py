@@ -28,7 +28,6 @@ class PromptBatch:
         left: float32 [attention layers, ratio-1, id], raw indexer keys of the block that the pass leaves open.
         ngram_tail: float32 [1, .., S*H]; history: [1, n-1]; behind the pass.
         segment: the conversation's rows; None once the pass is done.
-        rows: how many there are, T on the host.
         spare_place: of ``spares``, on the host.
         pieces: what `parts` made of it, by their rows.
     """
@@ -52,7 +51,6 @@ class PromptBatch:
     ngram_tail: Tensor
     history: Tensor
     segment: Segment | None = None
-    rows: int = 0
     spare_place: int = -1
     pieces: "tuple[int, list[Part]] | None" = None
 
@@ -73,6 +71,12 @@ class PromptBatch:
         )  # fmt: skip
 
     @property
+    def rows(self) -> int:
+        """T, on the host, until the pass is done."""
+        assert self.segment is not None
+        return len(self.segment.ids)
+
+    @property
     def counts(self) -> Tensor:
         """T, on the device."""
         return self.first[1:]
@@ -82,7 +86,7 @@ class PromptBatch:
         state, count = segment.memory, len(segment.ids)
         assert isinstance(state, GpuState)
         pool.reserve(state, state.length + count)
-        self.segment, self.rows, self.spare_place, self.pieces = segment, count, pool.spare(), None
+        self.segment, self.spare_place, self.pieces = segment, pool.spare(), None
         rest = torch.zeros(self.room - count, dtype=torch.int64)
         cells = torch.arange(state.length, state.length + count)
         home = torch.full((count,), state.slot)

@@ -137,8 +137,7 @@ class Prompt:
         """See `Ops.replay`. A short pass is recorded; what it leaves is copied before another record runs."""
         shape = batch.room, batch.blocks
         if self.streaming is not None:
-            assert batch.segment is not None
-            self.streaming.begin(len(batch.segment.ids))
+            self.streaming.begin(batch.rows)
         if self._kept.get(shape) is not batch:
             return body()
         x = self._records.run(shape, lambda: self._recordable(batch, body))

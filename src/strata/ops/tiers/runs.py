@@ -1,7 +1,8 @@
 """Which copies bring some experts, and their way to the driver: compiled, for a pass over a short prompt waits for it.
 
-Of a group of 15 experts there are 37 copies. In Python it took longer to find them and to hand them over than the link
-took for their bytes.
+Of a group of 15 experts there are some 33 copies. To find them takes 9 us, with NumPy 43; to hand them over 4 beside
+the driver's own time, one by one through ctypes 24 (one processor of an EPYC, a call that does nothing for the
+driver's).
 """
 
 from functools import cache
@@ -13,7 +14,7 @@ from strata.experts.kernels.cached import compiled
 from strata.experts.kernels.memory import call, carray, ints_at, longs_at, poke
 
 SOURCE, AT, WIDTH, ROWS = range(4)
-"""Columns of a list of copies: see `strata.ops.tiers.copies.Copy`."""
+"""Columns of a list of copies: see `strata.ops.tiers.copies.Copies`."""
 
 PARTS = 3
 
