@@ -40,6 +40,7 @@ class Window:
         choice.prepare(self.rules)
         on_device = [x.to(DEVICE) for x in (self.logits, banned, ids, first)]
         choice.launch(*on_device, top, dependent.launch(DEVICE))
+        choice.launched()
         decisions = choice.read(fed, self.rules, top)
         assert choice.accepted.tolist() == [len(one.ids) for one in decisions]
         return decisions
@@ -115,4 +116,5 @@ def test_nothing_but_banned_ids():
     ones = torch.ones(4, dtype=torch.int8, device=DEVICE)
     choice.prepare([rule])
     choice.launch(torch.zeros(1, 4, device=DEVICE), ones, zero, first, 1, dependent.launch(DEVICE))
+    choice.launched()
     assert choice.read([[7]], [rule], 1)[0].broken == 0
