@@ -97,6 +97,13 @@ MEMORY = (
         RECORDS,
     ),
     _m(
+        "records: those of another ring are run",
+        "ops/prompt/ops.py",
+        "self.streaming, self._records = streaming, Records()",
+        "self.streaming = streaming",
+        RECORDS,
+    ),
+    _m(
         "records: the order in which experts come is that of the first pass",
         "ops/prompt/stream/streaming.py",
         "self._ranks.copy_(sent(self._rank, self._device))",

@@ -7,9 +7,10 @@ pytest.importorskip("triton")
 
 from strata.ops.prompt.records import Records
 from strata.ops.prompt.stream.split import Costs
+from strata.ops.tiers.prompts import streaming
 from support.launch import NATIVE
 from support.recorded import recorded
-from support.slim import network, slim, state_of
+from support.slim import DEVICE, network, slim, state_of
 
 pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unchecked")]
 
@@ -31,7 +32,10 @@ def model(tmp_path_factory):
     return slim(tmp_path_factory.mktemp("slim"), (1, 3))
 
 
-def _texts(model, slots, *, patch=None, table="", costs=None, resident=lambda tier, turn: None):  # noqa: ARG005
+def _texts(
+    model, slots, *, patch=None, table="", costs=None,
+    before=lambda net, tier, turn: None,  # noqa: ARG005
+):  # fmt: skip
     """Residuals of all that is read, what two conversations keep of it, and what happened meanwhile."""
     with network(model, slots, graphs=patch is not None, table=table) as (net, tier, coming):
         if patch is not None and not NATIVE:
@@ -40,7 +44,7 @@ def _texts(model, slots, *, patch=None, table="", costs=None, resident=lambda ti
             coming._costs = costs
         states, found = [net.new_state(), net.new_state()], []
         for turn, (whose, ids) in enumerate(READ):
-            resident(tier, turn)
+            before(net, tier, turn)
             found.append(net.read(states[whose], list(ids)).clone())
         return found, [state_of(state) for state in states], net.ops._prompt, coming
 
@@ -62,13 +66,13 @@ def _same(one, other):
 def test_records_give_the_bytes_of_launches_one_by_one(model, expected, monkeypatch, slots, table, costs):
     """Nothing, some or all of the experts missing; none of them stays where it was."""
 
-    def moved(tier, turn):
+    def moved(_, tier, turn):
         """Others have slots, or nobody has for a while: who lacked nothing when it was recorded does later."""
         if tier is not None:
             tier.cache.resize(0, (slots, slots, 1, 3, slots)[turn])
             tier.fill()
 
-    found, kept, prompt, coming = _texts(model, slots, patch=monkeypatch, table=table, costs=costs, resident=moved)
+    found, kept, prompt, coming = _texts(model, slots, patch=monkeypatch, table=table, costs=costs, before=moved)
     assert list(prompt._records.done) == [(16, 0)]
     assert slots is None or coming.brought > 0
     assert slots is None or coming.asked == (len(READ) if costs is ASKED else 0)
@@ -78,6 +82,23 @@ def test_records_give_the_bytes_of_launches_one_by_one(model, expected, monkeypa
         between = (2 if table else 0) + (0 if slots is None else 4)
         assert len(recording._graphs) == 1 + between
         assert len(recording._steps) == 1 + 2 * between
+
+
+@pytest.mark.slow
+def test_records_of_another_ring_are_not_run(model, expected, monkeypatch):
+    """Experts come through a smaller one from the third pass on."""
+
+    def other(net, tier, turn):
+        if turn == 2:
+            assert net.ops._prompt._records.done
+            moes = [layer.moe for layer in net.weights.layers]
+            net.ops.lacks(streaming(tier, moes, net.config.moe.topk, DEVICE, buffers=2))
+
+    found, kept, prompt, coming = _texts(model, 5, patch=monkeypatch, before=other)
+    _same((found, kept), expected)
+    assert coming.passes == 2
+    assert prompt.streaming.passes == len(READ) - 2
+    assert list(prompt._records.done) == [(16, 0)]
 
 
 @pytest.mark.slow

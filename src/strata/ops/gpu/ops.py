@@ -149,7 +149,7 @@ class GpuOps(Layers):
         if loan is not None:
             loan.forget = self._prompt.forget
         if experts is not None:
-            self._prompt.streaming = experts
+            self._prompt.bring(experts)
         if self._reads_prompts:
             self._prompt.most = self.pass_rows = rows if experts is None else experts.pass_rows(rows)
 

@@ -121,6 +121,10 @@ class Prompt:
         both = [self._half(pairs, self._c.H) for _ in range(2)]
         del both
 
+    def bring(self, streaming: Streaming) -> None:
+        """Let what passes do not find come this way; what was recorded of them knows of another, and goes."""
+        self.streaming, self._records = streaming, Records()
+
     def forget(self) -> None:
         """The memory of long passes goes: the next one makes room anew."""
         self._longest = RECORDED
