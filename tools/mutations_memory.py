@@ -396,17 +396,17 @@ MEMORY = (
     _m(
         "files: what a file has of a piece is not summed up",
         "session/packing.py",
-        "if summed(stored.data) != piece.sum:",
+        "if crc(stored.data) != piece.sum:",
         "if False:",
         PACKED,
     ),
     _m(
         "files: a sum is compared after unpacking",
         "session/packing.py",
-        "    if summed(stored.data) != piece.sum:",
+        "    if crc(stored.data) != piece.sum:",
         "    if not piece.whole:\n"
         "        list(_unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane))\n"
-        "    if summed(stored.data) != piece.sum:",
+        "    if crc(stored.data) != piece.sum:",
         PACKED,
     ),
     _m("files: a frame needs no checksum", "session/packing.py", " or not begin[-1] & CHECKED", "", PACKED),

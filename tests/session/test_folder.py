@@ -270,7 +270,7 @@ def test_files_of_an_older_format_are_left_alone(place, caplog) -> None:
     file.path.write_bytes(whole)
     second = opened(place)
     assert list(second.scan()) == []
-    assert "it has format version 4; this program reads version 5" in caplog.text
+    assert "it has format version 4; this program reads version 6" in caplog.text
     assert second.bytes == file.bytes
     second.close()
     assert file.path.exists()

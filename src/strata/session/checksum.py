@@ -1,8 +1,11 @@
-"""A checksum of long contents that several threads can take: each piece has its own.
+"""Checksums: of what stands before a file's pieces, and of pieces, which several threads sum up at once.
 
-One thread sums up about a gigabyte a second, which for a long conversation is longer than its disk takes.
+Who has the first of these knows which file it is. Those of pieces are against damage alone: CRC-32 finds every one that
+lies within 32 bits, and all but one of four billion others, at five times the speed of a BLAKE2b (2.3 GB/s and 0.4 on
+one processor of a Xeon, 4.3 and 0.9 on another machine's), which took two thirds of the time that unpacking took.
 """
 
+import zlib
 from hashlib import blake2b
 
 DIGEST = 32
@@ -17,3 +20,8 @@ def summed(*parts: bytes | memoryview) -> bytes:
     for part in parts:
         found.update(part)
     return found.digest()
+
+
+def crc(contents: bytes | memoryview) -> int:
+    """The CRC-32 of some bytes (ISO 3309, as zlib and gzip have it). The interpreter goes on meanwhile."""
+    return zlib.crc32(contents)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"StrataKV"
-VERSION = 5
+VERSION = 6
 FIXED = struct.Struct("<8sIIQ")
 LARGEST_HEADER = 256 << 20
 """Bytes; a million tokens need about ten million."""

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from strata.session import planes
-from strata.session.checksum import summed
+from strata.session.checksum import crc
 from strata.session.errors import StoredFileError
 from strata.session.pieces import WIDTHS, Piece
 from strata.session.planes import Bytes
@@ -75,8 +75,8 @@ def pack(contents: Bytes, width: int, place: Piece, room: Bytes) -> tuple[Piece,
             stored = room[: piece.stored]
             stored[piece.rest : piece.rest + piece.packed] = np.frombuffer(frame, np.uint8)
             stored[piece.rest + piece.packed :] = 0
-            return replace(piece, sum=summed(stored.data)), stored
-    return replace(place, sum=summed(contents.data)), contents
+            return replace(piece, sum=crc(stored.data)), stored
+    return replace(place, sum=crc(contents.data)), contents
 
 
 def unpack(piece: Piece, stored: Bytes, contents: Bytes) -> None:
@@ -90,7 +90,7 @@ def unpack(piece: Piece, stored: Bytes, contents: Bytes) -> None:
     Raises:
         StoredFileError: they are not what was written, and the contents are worth nothing.
     """
-    if summed(stored.data) != piece.sum:
+    if crc(stored.data) != piece.sum:
         raise StoredFileError("its checksum does not fit its contents; it is damaged")
     if not piece.whole:
         first = 0

@@ -2,7 +2,7 @@
 
     0    4   bytes of a number, 2 or 4; 1 for a piece that is stored as it is      all numbers little-endian
     4    4   bytes of the frame that the top bytes are packed to; 0 for a piece that is stored as it is
-    8    32  BLAKE2b of what the file has of the piece
+    8    4   CRC-32 of what the file has of the piece
 
 Where a piece lies and how long it is there follows from these, so no entry can make anybody read or take more memory
 than the payload is long.
@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata.session import checksum
-from strata.session.checksum import DIGEST
 from strata.session.errors import StoredFileError
 
 BLOCK = 4096
 """Bytes that places, lengths and addresses of direct reads are multiples of."""
 
-ENTRY = struct.Struct(f"<II{DIGEST}s")
+ENTRY = struct.Struct("<III")
 
 WIDTHS = 2, 4
 """Bytes of the numbers whose top bytes are packed."""
@@ -35,7 +34,7 @@ class Piece:
         place: its first byte in the file.
         width: bytes of a number; 1 if it is stored as it is.
         packed: bytes of the frame.
-        sum: BLAKE2b of its bytes in the file.
+        sum: CRC-32 of its bytes in the file.
     """
 
     first: int
@@ -43,7 +42,7 @@ class Piece:
     place: int
     width: int = 1
     packed: int = 0
-    sum: bytes = b""
+    sum: int = 0
 
     @property
     def whole(self) -> bool:
@@ -88,9 +87,9 @@ def pieces_of(entries: bytes, payload: int, place: int) -> list[Piece]:
         StoredFileError: it makes no sense.
     """
     found = []
-    for i, (width, packed, digest) in enumerate(ENTRY.iter_unpack(entries)):
+    for i, (width, packed, crc) in enumerate(ENTRY.iter_unpack(entries)):
         first = i * checksum.PIECE
-        piece = Piece(first, min(checksum.PIECE, payload - first), place, width, packed, digest)
+        piece = Piece(first, min(checksum.PIECE, payload - first), place, width, packed, crc)
         if (width, packed) != (1, 0) and (
             width not in WIDTHS or piece.size % width or not 0 < packed < piece.plane or piece.stored > piece.size
         ):
