@@ -21,6 +21,7 @@ PULLED = ("tests/hub/test_pull.py",)
 HOST_LOOP = ("tests/experts/misses/test_host.py", "-k", "not thousands")
 SCHEDULE = ("tests/ops/prompt/stream/test_schedule.py",)
 PACKED = ("tests/session/test_packed.py",)
+EARLY = "tests/session/test_early.py"
 PLANES = ("tests/session/test_planes.py",)
 READ_FILES = ("tests/session/test_reading.py", "-k", "buffers")
 FOLDER = ("tests/session/test_folder.py", "-k", "came_out")
@@ -408,6 +409,35 @@ MEMORY = (
         "        list(_unpacked(stored[piece.rest : piece.rest + piece.packed], piece.plane))\n"
         "    if crc(stored.data) != piece.sum:",
         PACKED,
+    ),
+    _m(
+        "early: a state waits for all of its files",
+        "session/store.py",
+        "if coming else None",
+        "if False else None",
+        EARLY,
+    ),
+    _m(
+        "early: rows are read before what is put first",
+        "session/store.py",
+        "(path[-1], *path[:-1])",
+        "path",
+        EARLY,
+    ),
+    _m("early: rows are put before they came", "ops/gpu/parts.py", "                arrived(few.names)\n", "", EARLY),
+    _m(
+        "early: a tensor's last piece is not waited for",
+        "session/reading.py",
+        "-(-end // checksum.PIECE))",
+        "end // checksum.PIECE)",
+        EARLY,
+    ),
+    _m(
+        "early: tables of a kind wait for one another",
+        "ops/gpu/parts.py",
+        "max(1, STAGING // nbytes)",
+        "len(self.names)",
+        EARLY,
     ),
     _m("files: a frame needs no checksum", "session/packing.py", " or not begin[-1] & CHECKED", "", PACKED),
     _m(

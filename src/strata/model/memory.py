@@ -5,6 +5,7 @@ A device may have a kind of its own, from which its copies are faster (`strata.o
 
 import ctypes
 import mmap
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import prod
@@ -16,6 +17,12 @@ from torch import Tensor
 ALIGN = 64
 """Bytes; each tensor of a run begins at a multiple of it."""
 
+
+HUGE = 2 << 20
+"""Bytes of a huge page."""
+
+POPULATE = 23
+"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)), which Python has no name for."""
 
 LARGE = 4 << 20
 """Bytes from which huge pages are worth asking for: with pages of 4 KiB a conversation that came back met 240,000 page
@@ -78,12 +85,26 @@ class Plain:
 PLAIN = Plain()
 
 
+def populate(memory: Tensor) -> None:
+    """Have the system give all whole pages of some memory now, while the interpreter goes on; their bytes stay.
+
+    It gives them when they are written to anyway, one by one to whoever is first: to one thread that pins all of it,
+    say, while the others wait for it. A system that cannot does it then.
+    """
+    _advise(memory, POPULATE)
+
+
 def _ask_for_huge_pages(memory: Tensor) -> None:
     """For all whole pages of it. A system that has none says so, and nothing is lost."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        _advise(memory, mmap.MADV_HUGEPAGE)
+
+
+def _advise(memory: Tensor, what: int) -> None:
     first = -(-memory.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (memory.data_ptr() + memory.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        _library().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+    if length > 0 and sys.platform == "linux":
+        _library().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), what)
 
 
 @cache

@@ -1,6 +1,6 @@
 """A state as snapshots see it: tables of rows that grow, and what exists for one boundary only."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +13,14 @@ from strata.model.rows import Rows
 from strata.model.state import GdnState, QsaState, State
 
 COUNTERS = "counters"
+
+Arrived = Callable[[Collection[str]], None]
+"""Returns when the tensors of some names are there, in all parts that have them; raises if one never will be."""
+
+
+def everything(names: Collection[str]) -> None:
+    """All tensors are there."""
+
 
 UNSETTLED = frozenset({"mtp.pending", "mtp.pending_ids"})
 """What only a state that is not settled holds."""
@@ -55,8 +63,14 @@ class Parts(Protocol):
         """Tensors of the shapes and types that `put` takes for those, without their numbers or memory."""
         ...
 
-    def put(self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor]) -> None:
-        """Make a state that has not begun the one whose parts these are, all of them and of the right shapes."""
+    def put(
+        self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor], arrived: Arrived = everything
+    ) -> None:
+        """Make a state that has not begun the one whose parts these are, all of them and of the right shapes.
+
+        None of their numbers is looked at before it has arrived, and those that come first are taken first: singles,
+        then rows in the order of `like`.
+        """
         ...
 
 
@@ -116,15 +130,19 @@ class StateParts:
             name: value.to("meta") for name, value, _ in self._single()
         }
 
-    def put(self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor]) -> None:
+    def put(
+        self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor], arrived: Arrived = everything
+    ) -> None:
         """See `Parts.put`."""
+        arrived(singles.keys())
+        for name, _, place in self._single():
+            place(singles[name].clone())
         for name, table in self._tables():
             if rows[name]:
+                arrived([name])
                 whole = torch.cat(tuple(rows[name]))
                 table.write(whole)
                 table.commit(len(whole))
-        for name, _, place in self._single():
-            place(singles[name].clone())
         length, position, *history = (int(x) for x in singles[COUNTERS])
         self._state.length, self._state.next_position, self._state.history = length, position, tuple(history)
 

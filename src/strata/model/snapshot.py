@@ -25,7 +25,7 @@ from torch import Tensor
 
 from strata.errors import StrataError
 from strata.model.memory import PLAIN, Memory, taken, together
-from strata.model.parts import COUNTERS, UNSETTLED, Parts, StateParts
+from strata.model.parts import COUNTERS, UNSETTLED, Arrived, Parts, StateParts, everything
 from strata.model.state import State
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def assemble(c: "ModelConfig", spans: Sequence[Span], end: Checkpoint, *, drafts
     return state
 
 
-def fill(state: Any, spans: Sequence[Span], end: Checkpoint, ratio: int) -> None:
+def fill(state: Any, spans: Sequence[Span], end: Checkpoint, ratio: int, arrived: Arrived = everything) -> None:
     """Make a state that has not begun the one whose parts these are.
 
     Args:
@@ -159,6 +159,8 @@ def fill(state: Any, spans: Sequence[Span], end: Checkpoint, ratio: int) -> None
         spans: from the first token to the checkpoint's boundary, each beginning where the one before ends.
         end: the checkpoint.
         ratio: tokens of an indexer block.
+        arrived: for parts whose tensors are still on their way; of a state whose filling it ends with an error nothing
+            may be used.
 
     Raises:
         SnapshotError: the parts leave a gap, stop at another boundary than the checkpoint's, miss or add a table, or
@@ -179,10 +181,11 @@ def fill(state: Any, spans: Sequence[Span], end: Checkpoint, ratio: int) -> None
         value = end.tensors[name]
         if name != COUNTERS and (value.shape != old.shape or value.dtype != old.dtype):
             raise SnapshotError(_unlike(name, value, old.shape, old.dtype))
+    arrived([COUNTERS])
     counters = [int(x) for x in end.tensors[COUNTERS]]
     if len(counters) != len(singles[COUNTERS]) or counters[0] != end.length:
         raise SnapshotError(f"the counters {counters} are not those of a state of {end.length} tokens")
-    parts.put(rows, end.tensors)
+    parts.put(rows, end.tensors, arrived)
 
 
 def parts_of(state: Any) -> Parts:

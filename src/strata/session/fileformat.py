@@ -21,7 +21,8 @@ import json
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -173,23 +174,37 @@ class Coming:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             self.header, self.digest, pieces = _before(file, size, known)
-        try:
+        with _whole():
             self._reading = Reading(path, size, pieces, memory, hands)
-        except EOFError as error:
-            raise StoredFileError(SHORTER) from error
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Wait for it.
+    def promised(self) -> dict[str, Tensor]:
+        """The tensors; `wait` says when each is there."""
+        return laid(self._reading.payload, _kinds(self.header))
+
+    def wait(self, names: Collection[str]) -> None:
+        """Return when some tensors are there and checked, those that the file has of them.
 
         Raises:
             StoredFileError: it is damaged, or was cut off meanwhile.
             OSError: it cannot be read.
         """
-        try:
+        kinds = _kinds(self.header)
+        places = [*layout(kinds.values())[0], _payload(self.header)]
+        with _whole():
+            for name, first, end in zip(kinds, places, places[1:], strict=False):
+                if name in names:
+                    self._reading.wait(first, end)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Wait for all of it.
+
+        Raises:
+            StoredFileError: it is damaged, or was cut off meanwhile.
+            OSError: it cannot be read.
+        """
+        with _whole():
             payload = self._reading.finish()
-        except EOFError as error:
-            raise StoredFileError(SHORTER) from error
-        return laid(payload, {name: (DTYPES[dtype], shape) for name, dtype, shape in self.header.tensors})
+        return laid(payload, _kinds(self.header))
 
 
 def read(path: "Path", memory: Memory = PLAIN) -> tuple[Header, bytes, dict[str, Tensor]]:
@@ -289,6 +304,20 @@ def _digest(begin: bytes) -> bytes:
     return summed(begin[:-DIGEST])
 
 
+def _kinds(header: Header) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Types and shapes of the tensors."""
+    return {name: (DTYPES[dtype], shape) for name, dtype, shape in header.tensors}
+
+
 def _payload(header: Header) -> int:
     """Bytes of the payload."""
     return layout((DTYPES[dtype], shape) for _, dtype, shape in header.tensors)[1]
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A file that ends too early has become shorter."""
+    try:
+        yield
+    except EOFError as error:
+        raise StoredFileError(SHORTER) from error

@@ -7,7 +7,7 @@ from torch import Tensor
 from strata.model.memory import PLAIN, Memory
 from strata.model.snapshot import Checkpoint, Span
 from strata.session.errors import StoredFileError
-from strata.session.fileformat import Header, describe
+from strata.session.fileformat import Coming, Header, describe
 from strata.session.folder import File, FileState, Folder
 
 
@@ -56,6 +56,14 @@ class Part:
         kind, ratio = ("rows", content.ratio) if isinstance(content, Span) else ("checkpoint", 0)
         header = Header(folder.fingerprint, kind, salt, symbols, self.start, ratio, marked, describe(tensors))
         self.file = folder.save(header, tensors)
+
+    def promised(self, coming: Coming) -> Span | Checkpoint | None:
+        """What `take` will make of a file that is being read, before it is there; None if that is a part of it."""
+        header = coming.header
+        if header.kind == "checkpoint":
+            return Checkpoint(header.end, coming.promised())
+        whole = header.start == self.start and header.end == self.end
+        return Span(self.start, self.end, header.ratio, coming.promised()) if whole else None
 
     def take(self, tensors: dict[str, Tensor]) -> None:
         """Its content is in memory again, as its file has it.

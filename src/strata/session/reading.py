@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strata.model.memory import Memory
+from strata.model.memory import HUGE, LARGE, Memory, populate
 from strata.session import checksum
 from strata.session.packing import unpack
 from strata.session.pieces import BLOCK, Piece
@@ -32,8 +32,7 @@ REQUEST = 1 << 20
 """Bytes of one. A file of no more is read at once: threads would take longer to begin."""
 
 SUMMERS = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Threads that unpack and sum up what was read, each 0.9 GB/s of what comes out, or half of it on slow processors.
-Eight such would be hardly faster than a disk of 2 GB/s, for one of them pins meanwhile; twice as many are."""
+"""Threads that unpack and sum up what was read."""
 
 BUFFERS = READERS + SUMMERS
 """Packed pieces that are read or unpacked at once."""
@@ -113,8 +112,23 @@ class Reading:
                 self._unpack(piece, self._read(piece, room))
             memory.ready(whole)
             return
-        self._ready = hands.summers.submit(memory.ready, whole)
         self._jobs = [hands.readers.submit(self._read_and_pass_on, piece, hands) for piece in pieces]
+        self._ready = _prepared(whole, memory, hands)
+
+    @property
+    def payload(self) -> Tensor:
+        """uint8, of which those bytes are there that `wait` was called for."""
+        return self._whole[: self._payload]
+
+    def wait(self, first: int, end: int) -> None:
+        """Return when some bytes of the payload are there, and were checked; as `finish` if they never are.
+
+        The memory is ready then: a device would not copy from it, but through memory that it keeps for such.
+        """
+        if self._ready is not None:
+            self._ready.result()
+        for i in range(first // checksum.PIECE, min(len(self._jobs), -(-end // checksum.PIECE))):
+            self._jobs[i].result().result()
 
     def finish(self) -> Tensor:
         """Wait for it: the payload, uint8."""
@@ -122,7 +136,7 @@ class Reading:
             one.result()
         if self._ready is not None:
             self._ready.result()
-        return self._whole[: self._payload]
+        return self.payload
 
     def _read_and_pass_on(self, piece: Piece, hands: Hands) -> Future[None]:
         if piece.whole:
@@ -146,6 +160,24 @@ class Reading:
 
     def _unpack(self, piece: Piece, stored: Bytes) -> None:
         unpack(piece, stored, self._bytes[piece.first : piece.first + piece.size])
+
+
+def _prepared(whole: Tensor, memory: Memory, hands: Hands) -> "Future[None]":
+    """When pages of all of it are there, and what `Memory.empty` has left is done.
+
+    Pinning a GB takes 30 ms where its pages are there, and 200 where they are not, in which nobody else of the process
+    gets any memory, not even for a thread: nothing was read meanwhile.
+    """
+    step = max(HUGE, -(-len(whole) // SUMMERS // HUGE) * HUGE)
+    parts = range(0, len(whole) if len(whole) >= LARGE else 0, step)
+    pages = [hands.summers.submit(populate, whole[at : at + step]) for at in parts]
+
+    def ready() -> None:
+        for part in pages:  # they were begun before this, so they end
+            part.result()
+        memory.ready(whole)
+
+    return hands.summers.submit(ready)
 
 
 class _Opened:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from strata.errors import StrataError
 from strata.model import State, snapshot
 from strata.model.snapshot import Checkpoint, SnapshotError, Span, parts_of
+from strata.session import early
 from strata.session.errors import StoredFileError
 from strata.session.folder import File, Folder, arrived
 from strata.session.kept import Kept, Sums, kept
@@ -245,9 +246,11 @@ class Store:
         path: list[tuple[Place, Part | None, bool]] = [(node, node.rows, True) for node in place.path()]
         path.append((place, place.checkpoint, False))
         coming: dict[int, Coming | StoredFileError] = {}
-        for _, part, _ in path:
+        for _, part, _ in (path[-1], *path[:-1]):  # what is put into a state first is read first
             if part is not None and part.content is None:
                 self._begin(part, coming)
+        parts = [part for _, part, _ in path if part is not None]
+        filled = early.filled(parts, coming, self._new_state, self._config.qsa.ratio) if coming else None
         spans: list[Span] = []
         for node, part, is_rows in path:
             assert part is not None
@@ -264,6 +267,8 @@ class Store:
             if is_rows:
                 assert isinstance(part.content, Span)
                 spans.append(part.content)
+        if filled is not None:
+            return filled
         assert place.checkpoint is not None
         held = place.checkpoint.content
         assert isinstance(held, Checkpoint)

@@ -5,13 +5,14 @@ after the other. So they come back in few long copies, and the device puts them 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from strata.model.config import Mixer
 from strata.model.memory import Memory, neighbours, together
+from strata.model.parts import Arrived, everything
 from strata.ops.gpu.arrivals import between
 from strata.ops.gpu.pool import KINDS, GpuState
 
@@ -118,13 +119,16 @@ class GpuParts:
             found["mtp.residual"] = self._state.mtp.residual.to("meta")
         return found
 
-    def put(self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor]) -> None:
+    def put(
+        self, rows: Mapping[str, Sequence[Tensor]], singles: Mapping[str, Tensor], arrived: Arrived = everything
+    ) -> None:
         """Make a state that has not begun the one whose parts these are, checked by the caller.
 
         Raises:
             RequestError: the pool is full.
         """
         state, pool = self._state, self._pool
+        arrived(singles.keys())
         length, position, *history = (int(x) for x in singles["counters"])
         pool.reserve(state, length)
         if state.mtp is not None:
@@ -141,8 +145,9 @@ class GpuParts:
             pool.arrivals.stack(left, [singles[f"{layer}.ik"] for layer in layers])
             cells.pool.keep(cells, left, length if cells is state else max(0, length - 1))
         for group in self._tables:
-            if rows[group.names[0]]:
-                self._fill(group, [rows[name] for name in group.names])
+            for few in group.cut(sum(part.nbytes for part in rows[group.names[0]])):
+                arrived(few.names)
+                self._fill(few, [rows[name] for name in few.names])
         self.memory.hold([*singles.values(), *(part for parts in rows.values() for part in parts)])
         state.length, state.next_position = length, position
         if state.mtp is not None:
@@ -208,6 +213,12 @@ class _Group:
     tables: list[Tensor]
     state: GpuState
     count: int
+
+    def cut(self, nbytes: int) -> "Iterator[_Group]":
+        """So many tables at a time as fit the staging, if one has so many bytes: the first cross while others come."""
+        step = max(1, STAGING // nbytes) if nbytes else len(self.names)
+        for i in range(0, len(self.names) if nbytes else 0, step):
+            yield replace(self, names=self.names[i : i + step], tables=self.tables[i : i + step])
 
     def where(self, pages: slice) -> Tensor:
         """Numbers of some of the conversation's pages, int64 on the device."""
