@@ -58,7 +58,7 @@ def cap24(session: Session) -> dict[str, Any]:
     coming, before = arm.coming, used(session.model)
     found: dict[str, Any] = {"facts": arm.facts, "placed": arm.placed, "learning": arm.extra["learning"]}
     found |= {"rounds": {}, "brought": {}, "asked": {}}
-    for turn in session.rounds():
+    for turn in session.rounds(3):
         for tokens in sizes.shorts:
             brought, asked = coming.brought, coming.asked
             speed = read(arm.network, tokens, 3000 + 10 * turn, device)

@@ -78,9 +78,13 @@ class Session:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def rounds(self) -> Iterator[int]:
-        """Numbers of rounds from -1, which warms up; no further one if another like the longest would take too long."""
-        count, longest, first = self.sizes.rounds, 0.0, -1 if self.sizes.warm else 0
+    def rounds(self, times: int = 1) -> Iterator[int]:
+        """Numbers of rounds from -1, which warms up; no further one if another like the longest would take too long.
+
+        Args:
+            times: as many as usual, for what is short and differs much.
+        """
+        count, longest, first = times * self.sizes.rounds, 0.0, -1 if self.sizes.warm else 0
         for turn in range(first, count):
             began = time.monotonic()
             if turn > 0 and began + longest > self.began + SHARE * self.seconds:
